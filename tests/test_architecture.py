@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
     {"visible"},
-    {"errors", "lazy_dataclass", "suggest", "version"},
+    {"errors", "struct", "suggest", "version"},
     {"display"},
     {"model"},
     {"languages"},

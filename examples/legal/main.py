@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from model import model
 from office import kept_article
@@ -28,7 +27,7 @@ async def main() -> bool:
     # Hide the log: the notices to the model contain the same information.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     found = McpManager.from_config("legal", trust_project=True).settings
-    mcp = McpManager(replace(found, language=LANGUAGE), trust_project=True)
+    mcp = McpManager(found.replace(language=LANGUAGE), trust_project=True)
     mcp.registry.register(kept_article)
     print(WORDS.starting.format(*(one.name for one in found.servers)), flush=True)
     async with AgentEngine(chosen, mcp, start_wait=60) as agent:

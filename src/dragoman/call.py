@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
@@ -30,7 +29,6 @@ from dragoman.errors import (
 )
 from dragoman.events import CallFinished, CallStarted
 from dragoman.languages import fill
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
 from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
@@ -39,6 +37,7 @@ from dragoman.server.retries import pause_before_retry, pause_of_gateway, unavai
 from dragoman.server.tasks import TaskFollower, new_record, task_noter
 from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
+from dragoman.struct import Struct, asdict, field
 from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.build import (
@@ -87,8 +86,7 @@ _RUN = secrets.token_hex(4)
 _NUMBERS = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(Struct, kw_only=True):
     """What a call needs: the tools, the servers, and the rules."""
 
     registry: ToolRegistry | ToolView
@@ -132,11 +130,10 @@ class CallContext:
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     """Return a context for other tools by the same rules; its calls are not counted, logged or published."""
-    return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
+    return context.replace(registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forwarded:
+class Forwarded(Struct, kw_only=True):
     """What another client sent with a call that is forwarded for it; the result has the raw answer."""
 
     inputs: Mapping[str, Any] | None = None
@@ -166,8 +163,7 @@ class Caller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallMode:
+class CallMode(Struct, kw_only=True):
     """How a call differs from one that waits for its result."""
 
     detach: bool = False
@@ -255,7 +251,7 @@ async def run(
     if result.exception is not None and result.provenance is not None:
         result = _without_secrets(context, result, result.exception)
     if call.changes:
-        result = replace(result, meta={**result.meta, COERCED: [change.as_dict() for change in call.changes]})
+        result = result.replace(meta={**result.meta, COERCED: [change.as_dict() for change in call.changes]})
     _report(context, server, call, result)
     return result
 
@@ -394,7 +390,7 @@ async def _answered_instead(
         meta = {**result.meta, FALLBACK: name}
         if call.forwarded is not None:
             result = forwarded_fallback(result, tool, context.validators, name=name, note=note)
-        return replace(result, text=f"{note}\n{result.text}", meta=meta)
+        return result.replace(text=f"{note}\n{result.text}", meta=meta)
     return None
 
 
@@ -646,7 +642,7 @@ def paused_call(
         answers=answered,
         meta=call.meta,
     )
-    return replace(made, signature=signature_of(made, signing_key(user=user)))
+    return made.replace(signature=signature_of(made, signing_key(user=user)))
 
 
 def signature_of(continuation: Continuation, key: bytes) -> str:
@@ -732,7 +728,7 @@ def _without_secrets(context: CallContext, result: ToolResult, exc: DragomanErro
     """Mask known secrets in the error of a tool; the parts of the result stay unchanged."""
     is_text_too = result.text == result.error
     context.gate.scrub(exc)
-    return replace(result, error=str(exc), text=str(exc) if is_text_too else result.text)
+    return result.replace(error=str(exc), text=str(exc) if is_text_too else result.text)
 
 
 def _report(context: CallContext, server: str, call: _Call, result: ToolResult) -> None:

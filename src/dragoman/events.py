@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from dragoman.model import ServerState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChanged:
+class StateChanged(Struct, kw_only=True):
     """A server went from one state to another."""
 
     server: str
@@ -24,8 +22,7 @@ class StateChanged:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsChanged:
+class ToolsChanged(Struct, kw_only=True):
     """A server's listing differs from what was known of it."""
 
     server: str
@@ -34,8 +31,7 @@ class ToolsChanged:
     changed: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameContested:
+class NameContested(Struct, kw_only=True):
     """Tools of several servers have the same or a similar exposed name; none of them gets it."""
 
     name: str
@@ -47,8 +43,7 @@ class NameContested:
     """The unambiguous names under which the tools are offered instead."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionsChanged:
+class DefinitionsChanged(Struct, kw_only=True):
     """A server's tools, prompts or instructions differ from their pins, until the change is approved."""
 
     server: str
@@ -62,8 +57,7 @@ class DefinitionsChanged:
     """Pass this to `McpManager.approve` to approve exactly these changes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceChanged:
+class ResourceChanged(Struct, kw_only=True):
     """A resource that is subscribed to has changed, or may have while its server was away."""
 
     server: str
@@ -71,22 +65,19 @@ class ResourceChanged:
     """That of the subscription, or of something below it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourcesChanged:
+class ResourcesChanged(Struct, kw_only=True):
     """A server says that it offers other resources than before."""
 
     server: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptsChanged:
+class PromptsChanged(Struct, kw_only=True):
     """A server says that it offers other prompts than before."""
 
     server: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStarted:
+class CallStarted(Struct, kw_only=True):
     """A call is about to be sent."""
 
     server: str
@@ -94,8 +85,7 @@ class CallStarted:
     call_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFinished:
+class CallFinished(Struct, kw_only=True):
     """A call has ended, successfully or not."""
 
     server: str
@@ -107,8 +97,7 @@ class CallFinished:
     """The stable code of the error, empty where there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigReloaded:
+class ConfigReloaded(Struct, kw_only=True):
     """The configuration was read again, and this is what became of every server, by name."""
 
     server: str = ""

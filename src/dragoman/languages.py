@@ -6,10 +6,10 @@ Notices, notes on fallbacks and the list of sources have a translation; error me
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from dragoman.model import Texts
+from dragoman.struct import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,8 @@ def in_language(texts: Texts, language: str) -> Texts:
     other, english = LANGUAGES.get(language), LANGUAGES["en"]
     if other is None or other is english:
         return texts
-    names = [one.name for one in fields(texts)]
-    return replace(
-        texts,
+    names = field_names(texts)
+    return texts.replace(
         **{name: getattr(other, name) for name in names if getattr(texts, name) == getattr(english, name)},
     )
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, asdict, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 from dragoman.errors import DragomanError
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import HIDDEN, Struct, asdict, field, field_names, force_setattr, is_equal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 # ── Resources, prompts, results of calls, and the application's handlers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, kw_only=True):
     """One piece of a result: a text, an image, a sound, a link, a resource, or data."""
 
     kind: Literal["text", "image", "audio", "link", "resource", "structured"]
@@ -41,7 +39,7 @@ class Part:
         shown = {"data": f"<{len(self.data):,} bytes>"}
         names = (
             name
-            for name in self.__slots__
+            for name in field_names(self)
             if name == "kind" or getattr(self, name) not in ("", b"", None, {})
         )
         return (
@@ -49,8 +47,7 @@ class Part:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(Struct, kw_only=True):
     """Something that a server lets be read, or a template for many such things."""
 
     server: str
@@ -68,8 +65,7 @@ class Resource:
     """Its `_meta`, as the server sent it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillFile:
+class SkillFile(Struct, kw_only=True):
     """A file of a skill, as its server lists it."""
 
     uri: str
@@ -78,8 +74,7 @@ class SkillFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(Struct, kw_only=True):
     """Instructions for agents that a server publishes; its identity is its server and its URI."""
 
     server: str
@@ -88,8 +83,8 @@ class Skill:
     name: str
     """A label; several skills may have the same."""
     description: str = ""
-    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    files: Sequence[SkillFile] = field(default=(), repr=False)
+    frontmatter: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
+    files: Annotated[Sequence[SkillFile], HIDDEN] = ()
     is_dynamic: bool = False
     """Whether its files are made on demand and cannot be verified."""
     is_approved: bool = False
@@ -103,8 +98,7 @@ class Skill:
         return self.uri.removesuffix("/SKILL.md")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, kw_only=True):
     """A message, or several, that a server has prepared for a person to use."""
 
     server: str
@@ -129,8 +123,7 @@ HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mappi
 """Given a server's name; returns headers, or an awaitable of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRequest:
+class CallRequest(Struct, kw_only=True):
     """A call, or a look at a resource or a prompt, that a person has to confirm before it is made."""
 
     server: str
@@ -139,7 +132,7 @@ class CallRequest:
     """The exposed name; the address of a resource, or the name of a prompt."""
     original_name: str
     """What the server calls it, which is what rules are about."""
-    arguments: Mapping[str, Any] = field(repr=False)
+    arguments: Annotated[Mapping[str, Any], HIDDEN]
     """As they will be sent; a copy: what is changed in it is not sent."""
     kind: Literal["tool", "resource", "prompt", "skill"] = "tool"
     rule: str = ""
@@ -150,8 +143,7 @@ class CallRequest:
     """Whose call it is, in a program with many users."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
+class Handlers(Struct, kw_only=True):
     """What the application answers when a server asks, or a policy."""
 
     sampling: Handler | None = None
@@ -183,8 +175,7 @@ MAX_USER_CHARS = 1024
 """Of the id of a user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserLimits:
+class UserLimits(Struct, kw_only=True):
     """How many users of one program have connections at a time; see `McpManager.as_user`."""
 
     open: int = 200
@@ -201,8 +192,7 @@ class UserLimits:
             raise ValueError(msg)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserStatus:
+class UserStatus(Struct, kw_only=True):
     """A user of a program, as `McpManager.users` shows it."""
 
     user: str
@@ -214,8 +204,7 @@ class UserStatus:
     """Seconds since the user was last active; `None` for one who is not connected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginUI:
+class LoginUI(Struct, kw_only=True):
     """How the caller of `login()` reaches the person who logs in."""
 
     open_url: Callable[[str], Any] | None = None
@@ -226,8 +215,7 @@ class LoginUI:
     """Gets the reason why a pasted address cannot be used, before `paste` is called again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRef:
+class SourceRef(Struct, kw_only=True):
     """Where a piece of an answer comes from, and how fresh it is."""
 
     title: str
@@ -236,8 +224,7 @@ class SourceRef:
     updated: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(Struct, kw_only=True):
     """Which server and tool an answer comes from, when, and on which sources it rests."""
 
     server: str
@@ -248,8 +235,7 @@ class Provenance:
     sources: Sequence[SourceRef] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class App(Struct, kw_only=True):
     """The user interface that a server has for one of its tools, for a front end to show in a sandbox.
 
     `McpManager.open_app` reads it, and gives a proxy through which it may call its own server.
@@ -260,7 +246,7 @@ class App:
     """The `ui://` resource that holds the page."""
     tool: str = ""
     """The server's own name of the tool that was called."""
-    html: str = field(default="", repr=False)
+    html: Annotated[str, HIDDEN] = ""
     """The page; empty until it is read."""
     csp: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     """The origins that the page may reach: `connectDomains`, `resourceDomains`, `frameDomains` and
@@ -291,8 +277,7 @@ class App:
         return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, kw_only=True):
     """A call that its server goes on with after its answer; `McpManager.resume` waits for the result."""
 
     id: str
@@ -310,8 +295,7 @@ class Task:
     """Seconds after which the server may drop it; `None` for never."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continuation:
+class Continuation(Struct, kw_only=True):
     """A call that waits for a person: everything needed to go on with it, in any process of the same user.
 
     It holds the arguments of the call: store it where you would store those. It is signed, and can be used
@@ -324,15 +308,15 @@ class Continuation:
     """The fingerprint of the server's entry."""
     tool: str
     """The exposed name."""
-    arguments: Mapping[str, Any] = field(repr=False)
+    arguments: Annotated[Mapping[str, Any], HIDDEN]
     questions: Mapping[str, Mapping[str, Any]]
     """The parameters of `elicitation/create` by key, in the order in which the server asks."""
-    state: str | None = field(default=None, repr=False)
+    state: Annotated[str | None, HIDDEN] = None
     """The server's own state, which is sent back unchanged."""
-    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    answers: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """The answers that are known already."""
-    meta: Mapping[str, Any] | None = field(default=None, repr=False)
-    signature: str = field(default="", repr=False)
+    meta: Annotated[Mapping[str, Any] | None, HIDDEN] = None
+    signature: Annotated[str, HIDDEN] = ""
 
     @property
     def open_questions(self) -> list[str]:
@@ -361,8 +345,7 @@ class Continuation:
             raise ValueError(msg) from exc
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, kw_only=True):  # noqa: PLW1641 -- its mappings have no hash
     """What a call gave, whether it went well or not."""
 
     success: bool
@@ -383,13 +366,16 @@ class ToolResult:
     """The task that the call has become, if the caller did not want to wait."""
     input_required: Continuation | None = None
     """What the server asks a person, if the caller wanted to have the questions itself."""
-    raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    raw: Annotated[Mapping[str, Any] | None, HIDDEN] = None
     """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
     @property
     def output(self) -> str:
         """The text of a call that went well, else nothing."""
         return self.text if self.success else ""
+
+    def __eq__(self, other: object) -> bool:
+        return is_equal(self, other, ignored="raw")
 
     def raise_for_error(self) -> ToolResult:
         """Raise the call's error, if it has one; else return the result itself."""
@@ -484,14 +470,15 @@ class Timeouts(TypedDict, total=False):
 _STDIO_FORM = 'Stdio("npx", ["-y", "package"])'
 
 
-@dataclass(frozen=True, slots=True)
-class Stdio:
+class _CommandLine(Struct):
+    command: str
+    args: Annotated[Sequence[str], HIDDEN] = ()
+
+
+class Stdio(_CommandLine, kw_only=True):
     """A server that is a child process, spoken to over its standard input and output."""
 
-    command: str
-    args: Sequence[str] = field(default=(), repr=False)
-    _: KW_ONLY
-    env: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"], repr=False)
+    env: Annotated[Mapping[str, str | None], HIDDEN] = field(default_factory=dict[str, "str | None"])
     """Added to the inherited environment; `None` takes a variable away."""
     cwd: str | None = None
     env_file: Sequence[str] = ()
@@ -509,13 +496,12 @@ class Stdio:
         if isinstance(self.args, str | bytes):
             msg = f"`args` is a list with one string for each argument: {_STDIO_FORM}"
             raise TypeError(msg)
-        object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "env", dict(self.env))
-        object.__setattr__(self, "env_file", tuple(self.env_file))
+        force_setattr(self, "args", tuple(self.args))
+        force_setattr(self, "env", dict(self.env))
+        force_setattr(self, "env_file", tuple(self.env_file))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class Tls(Struct, kw_only=True):
     """TLS settings of a server behind a URL: trusted and client certificates; paths are templates."""
 
     ca: str | None = None
@@ -528,45 +514,34 @@ class Tls:
     """Whether the server's certificate is checked; off means that anyone may intercept the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Http:
+class _Address(Struct):
+    url: Annotated[str, HIDDEN]
+
+
+class _Remote(_Address, kw_only=True):
+    headers: Annotated[Mapping[str, str], HIDDEN] = field(default_factory=dict[str, str])
+    alternate: bool = False
+    """Whether the other HTTP transport is tried if the server refuses this one."""
+    tls: Tls | None = None
+    allow_http: bool = False
+    """Whether its credentials may go over plain http to another machine; a login's token never does."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "headers", dict(self.headers))
+
+
+class Http(_Remote):
     """A server behind a URL that speaks Streamable HTTP."""
 
-    url: str = field(repr=False)
-    _: KW_ONLY
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    alternate: bool = False
-    """Whether legacy SSE is tried if the server refuses Streamable HTTP."""
-    tls: Tls | None = None
-    allow_http: bool = False
-    """Whether its credentials may go over plain http to another machine; a login's token never does."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "headers", dict(self.headers))
-
-
-@dataclass(frozen=True, slots=True)
-class Sse:
+class Sse(_Remote):
     """A server behind a URL that speaks the legacy HTTP+SSE transport."""
-
-    url: str = field(repr=False)
-    _: KW_ONLY
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    alternate: bool = False
-    """Whether Streamable HTTP is tried if the server refuses legacy SSE."""
-    tls: Tls | None = None
-    allow_http: bool = False
-    """Whether its credentials may go over plain http to another machine; a login's token never does."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "headers", dict(self.headers))
 
 
 Transport: TypeAlias = Stdio | Http | Sse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Auth:
+class Auth(Struct, kw_only=True):
     """How a server behind a URL wants to be logged in to, as far as the configuration says it."""
 
     SECRETS: ClassVar[tuple[str, ...]] = (
@@ -580,7 +555,7 @@ class Auth:
 
     mode: Literal["auto", "none", "oauth"] = "auto"
     client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
+    client_secret: Annotated[str | None, HIDDEN] = None
     """A template; write a variable here, not the secret itself."""
     scopes: Sequence[str] = ()
     callback_port: int | None = None
@@ -595,18 +570,18 @@ class Auth:
     """Who logs in: a person, this program by itself, or this program with a token of another issuer."""
     client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
     """How the client proves who it is; as the authorization server wishes unless given."""
-    private_key: str | None = field(default=None, repr=False)
+    private_key: Annotated[str | None, HIDDEN] = None
     """For `private_key_jwt`: the key as PEM, or the path of its file; a template."""
     signing_algorithm: str = "RS256"
-    assertion: str | None = field(default=None, repr=False)
+    assertion: Annotated[str | None, HIDDEN] = None
     """For `jwt_bearer`: the signed token of this workload, or the path of its file; a template."""
-    id_token: str | None = field(default=None, repr=False)
+    id_token: Annotated[str | None, HIDDEN] = None
     """For `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file."""
     idp_token_url: str | None = None
     """Where the identity provider exchanges `id_token` for an assertion."""
     idp_client_id: str | None = None
     """This client at the identity provider, if it wants to know."""
-    idp_client_secret: str | None = field(default=None, repr=False)
+    idp_client_secret: Annotated[str | None, HIDDEN] = None
     client_metadata_url: str | None = None
     """An https address that describes this client, and is its id where the server takes that."""
     hosts: Sequence[str] = ()
@@ -615,8 +590,7 @@ class Auth:
     """Where tokens are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, kw_only=True):
     """Where a definition was written down."""
 
     source: str
@@ -636,8 +610,7 @@ CODE = Origin(source="code")
 """The origin of specs that a program builds itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Struct, kw_only=True):
     """An assumption that reading the configuration had to make, or a key it could not use."""
 
     code: Literal["unit", "transport", "type", "unknown", "unused", "conflict", "consent", "path", "name"]
@@ -669,13 +642,14 @@ def _wrong_transport(name: str, given: object) -> str:
     return f"`transport` is a `Stdio`, `Http` or `Sse`, not a {kind}: write {form}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSpec:
-    """One server as it is wanted: how to reach it, and the rules that hold for it."""
-
+class _Named(Struct):
     name: str
     transport: Transport
-    _: KW_ONLY
+
+
+class ServerSpec(_Named, kw_only=True):
+    """One server as it is wanted: how to reach it, and the rules that hold for it."""
+
     # Whether and when it runs
     enabled: bool = True
     required: bool = False
@@ -683,7 +657,7 @@ class ServerSpec:
     lazy: bool = False
     """Whether it is started at its first call only."""
     reconnect: bool = True
-    replace: Literal["start-first", "stop-first"] = "start-first"
+    replacement: Literal["start-first", "stop-first"] = "start-first"
     """When its configuration changes: prove the new one before the old one goes, or stop first."""
     # Time
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -703,8 +677,6 @@ class ServerSpec:
     """Whether an agent may run several calls to this server at once."""
     coerce_arguments: bool | None = None
     """Whether arguments that nearly fit are corrected before a call; the application decides unless given."""
-    mend_arguments: InitVar[bool | None] = None
-    """The old keyword for `coerce_arguments`."""
     attribution: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`.
     `updated` may also be the name of a field, or a date for sources without one."""
@@ -745,26 +717,24 @@ class ServerSpec:
     """Definitions of the same name that this one hides, the nearest first."""
     lines: Mapping[str, int] = field(default_factory=dict[str, int])
     """The line of each key of the entry, for errors: `command`, `env.TOKEN`."""
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    extras: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """Keys that mean nothing to dragoman, kept as written."""
     notes: Sequence[Note] = ()
 
-    def __post_init__(self, mend_arguments: bool | None) -> None:
+    def __post_init__(self) -> None:
         if not self.name:
             msg = "a server needs a name"
             raise ValueError(msg)
         if not isinstance(cast("object", self.transport), Stdio | Http | Sse):
             raise TypeError(_wrong_transport(self.name, self.transport))
-        if mend_arguments is not None:
-            object.__setattr__(self, "coerce_arguments", mend_arguments)
-        object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
-        object.__setattr__(self, "attribution", dict(self.attribution))
-        object.__setattr__(self, "limits", dict(self.limits))
+        force_setattr(self, "timeouts", Timeouts(**self.timeouts))
+        force_setattr(self, "attribution", dict(self.attribution))
+        force_setattr(self, "limits", dict(self.limits))
         if self.allowed_tools is not None:
-            object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
-        object.__setattr__(self, "fallback", _fallback(self.fallback))
+            force_setattr(self, "allowed_tools", tuple(self.allowed_tools))
+        force_setattr(self, "fallback", _fallback(self.fallback))
         for name in ("denied_tools", "shadowed", "notes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            force_setattr(self, name, tuple(getattr(self, name)))
 
     @property
     def kind(self) -> Literal["stdio", "http", "sse"]:
@@ -803,8 +773,7 @@ class ServerSpec:
         return self.timeouts.get("call", DEFAULT_CALL_TIMEOUT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(Struct, kw_only=True):
     """A value that a person is asked for when a connection needs it (`${input:id}`)."""
 
     id: str
@@ -816,8 +785,7 @@ class Input:
     """Whose file asks for it; a project's input is for the project's servers alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, kw_only=True):
     """A place where configuration was looked for, and what was found there."""
 
     path: str
@@ -829,8 +797,7 @@ class Source:
     servers: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class Statement(Struct, kw_only=True):  # noqa: PLW1641 -- what a file says has no hash
     """What one file says about one matter beside its servers: a switch, a list, a policy, limits."""
 
     source: str
@@ -841,12 +808,14 @@ class Statement:
     """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
     pointer: str = ""
     line: int | None = None
-    rule_lines: Sequence[int | None] = field(default=(), compare=False)
+    rule_lines: Sequence[int | None] = ()
     """Of a policy: the line of each rule."""
 
+    def __eq__(self, other: object) -> bool:
+        return is_equal(self, other, ignored="rule_lines")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+
+class Texts(Struct, kw_only=True):
     """The words for what users and a model read; an application may have its own.
 
     The words for models and readers, from `sources` on, are in the language of `Settings.language`.
@@ -885,8 +854,7 @@ class Texts:
     more_names: str = "{names} and {count} more"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
+class Layers(Struct, kw_only=True):
     """What the files say, before it is decided what of a project's is in effect."""
 
     servers: Sequence[ServerSpec] = ()
@@ -902,8 +870,7 @@ class Layers:
     warnings: Sequence[DragomanError] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, kw_only=True):
     """Everything that the configuration says, merged."""
 
     servers: Sequence[ServerSpec] = ()
@@ -967,8 +934,7 @@ class ServerState(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerStatus:
+class ServerStatus(Struct, kw_only=True):
     """A reading of one server at one moment."""
 
     name: str
@@ -984,9 +950,9 @@ class ServerStatus:
     last_error: str | None = None
     error_code: str | None = None
     """The stable code of the last error."""
-    error: DragomanError | None = field(default=None, repr=False, compare=False)
+    error: Annotated[DragomanError | None, HIDDEN] = None
     """The last error itself, with its fields."""
-    login_url: str = field(default="", repr=False)
+    login_url: Annotated[str, HIDDEN] = ""
     """The address that a person has to open, while the server waits for that."""
     retry_in: float | None = None
     """Seconds until the next try to connect, where one is planned."""
@@ -994,9 +960,14 @@ class ServerStatus:
     """Whether it failed so often that it is tried once a minute only."""
     origin: Origin = CODE
 
+    def __eq__(self, other: object) -> bool:
+        return is_equal(self, other, ignored="error")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyReport:
+    def __hash__(self) -> int:
+        return hash((self.name, self.state, self.last_error))
+
+
+class ReadyReport(Struct, kw_only=True):
     """Which servers are ready, and why others are not; true if all of them are."""
 
     ready: Sequence[str] = ()
@@ -1042,8 +1013,7 @@ class RemoteTool:
         return type(self), (self.server, self.tool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
+class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no hash
     """One tool as an agent sees it."""
 
     name: str
@@ -1064,12 +1034,12 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its `_meta`, as the server sent it."""
-    _schemas: str = field(default="", init=False, repr=False, compare=False)
+    _schemas: Annotated[str, HIDDEN] = ""
     """Both schemas as JSON, until one of them is asked for."""
 
     def __post_init__(self) -> None:
         if self.func is not None and not self.server:
-            object.__setattr__(self, "source", "builtin")
+            force_setattr(self, "source", "builtin")
 
     def execute(
         self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -1103,10 +1073,29 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     def undecoded(cls, schemas: str, **fields: Any) -> Self:
         """Make a tool whose two schemas, a JSON array, are decoded at their first use."""
         tool = cls(input_schema={}, **fields)
-        object.__setattr__(tool, "_schemas", schemas)
-        for name in _SCHEMAS:
-            object.__delattr__(tool, name)
+        force_setattr(tool, "_schemas", schemas)
+        tool.unset_schemas()
         return tool
+
+    def unset_schemas(self) -> None:
+        """Leave both schemas to `__getattr__`, which decodes them when one is asked for."""
+        for name in _SCHEMAS:
+            getattr(ToolDef, name).__delete__(self)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values for some fields."""
+        return super(ToolDef, self._decoded()).replace(**changes)
+
+    def __copy__(self) -> Self:
+        return super(ToolDef, self._decoded()).replace()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return super(ToolDef, self._decoded()).__reduce__()
+
+    def _decoded(self) -> Self:
+        # What `msgspec` does with a struct reads its fields without `__getattr__`.
+        _ = self.input_schema, self.output_schema
+        return self
 
     @property
     def audience(self) -> Sequence[str]:
@@ -1134,7 +1123,7 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
                 msg = f"{type(self).__name__!r} object has no attribute {name!r}"
                 raise AttributeError(msg, name=name, obj=self)
             for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
-                object.__setattr__(self, key, schema)
+                force_setattr(self, key, schema)
             return getattr(self, name)
 
 

@@ -12,7 +12,7 @@ import string
 import sys
 import traceback
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -249,15 +249,15 @@ def servers(
     return [
         ServerSpec("leaky", stdio),
         ServerSpec(
-            "refusing", replace(stdio, args=["-S", str(SERVER), str(refusing.file), *args], log_file=None)
+            "refusing", stdio.replace(args=["-S", str(SERVER), str(refusing.file), *args], log_file=None)
         ),
-        ServerSpec("strict", replace(stdio, log_file=None), trust="strict"),
+        ServerSpec("strict", stdio.replace(log_file=None), trust="strict"),
         ServerSpec("far", Http(url, headers=headers), auth=auth),
         ServerSpec("older", Sse(url, headers=more_headers), protocol="legacy"),
         ServerSpec("sdk", Http(url, headers=more_headers), wire="sdk"),
         ServerSpec("half", Http(f"http://{host}/half"), protocol="legacy"),
         ServerSpec("logged", Http(f"http://{host}/logged"), auth=Auth(mode="oauth", client_id="me")),
-        ServerSpec("gone", replace(stdio, command="/no/such/command", log_file=None)),
+        ServerSpec("gone", stdio.replace(command="/no/such/command", log_file=None)),
     ], inputs
 
 
@@ -331,7 +331,7 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], 
             for name in ("fail", "refuse", "read", "die", "no-such-tool"):
                 result = await mcp.call(f"mcp_{server}_{name}", {"path": 5} if name == "read" else {})
                 # The pieces of a result are the server's own, for the program alone.
-                garden.see(f"call {name}", result.error, result.exception, replace(result, parts=()))
+                garden.see(f"call {name}", result.error, result.exception, result.replace(parts=()))
         marked = {"api_key": garden.plant(), "auth": {"password": garden.plant()}}
         for _ in range(2):
             headers = {

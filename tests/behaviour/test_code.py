@@ -8,7 +8,6 @@ import os
 import signal
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -397,7 +396,7 @@ async def test_a_call_that_was_sent_before_a_crash_is_not_repeated(tmp_path: Pat
                 path.write_bytes(crashed[0])
                 saved = store.take("0123456789")
                 assert saved is not None
-                store.save(replace(saved, id="0123456789", state="sent"))
+                store.save(saved.replace(id="0123456789", state="sent"))
                 store.release("0123456789")
                 result = await agent.resume_program("0123456789")
                 path.write_bytes(crashed[0][:-1] + b"x")

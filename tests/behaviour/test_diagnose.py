@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +103,7 @@ async def test_a_login_that_is_required(faults: str) -> None:
 
 def test_an_unapproved_server_of_a_project_is_not_started(server: Callable[..., ServerSpec]) -> None:
     source = Path("mcp.json").absolute()
-    spec = replace(server("sound", "faulty.py", "sound"), origin=Origin(source=str(source), scope="project"))
+    spec = server("sound", "faulty.py", "sound").replace(origin=Origin(source=str(source), scope="project"))
     for settings in (None, Settings(servers=[spec], root=str(source.parent))):
         found = asyncio.run(diagnose(spec, settings))
         assert names(found) == ["config", "approval"]

@@ -8,7 +8,6 @@ import re
 import sys
 import zlib
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +16,7 @@ from tests.behaviour.canaries import Seen
 from tests.behaviour.turning import Turncoat, read_tool
 
 from dragoman import Http, McpManager, ServerSpec, Stdio
+from dragoman.struct import field_names
 from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ LIMITS: dict[str, tuple[float, str]] = {
 
 
 def test_every_limit_is_tried_here() -> None:
-    assert set(LIMITS) == {field.name for field in fields(Limits)}
+    assert set(LIMITS) == set(field_names(Limits))
 
 
 @pytest.mark.parametrize("setting", LIMITS)
@@ -70,8 +70,8 @@ async def test_a_limit_holds_and_what_it_stops_names_the_setting(
         coat.change(lambda offer: read_tool(offer).update(inputSchema=WIDE))
     spec = server("coat", "paging.py", "endless") if setting == "pages" else coat.spec
     with anyio.fail_after(40):
-        within = await everything_said(replace(spec, limits={"pages": 3} if setting == "pages" else {}))
-        beyond = await everything_said(replace(spec, limits=limits))
+        within = await everything_said(spec.replace(limits={"pages": 3} if setting == "pages" else {}))
+        beyond = await everything_said(spec.replace(limits=limits))
     assert words in beyond
     if setting != "pages":
         # An endless listing is beyond any limit.
@@ -99,7 +99,7 @@ async def everything_said(spec: ServerSpec) -> str:
 
 
 async def test_the_pages_that_fit_into_a_listing_are_offered(server: Make) -> None:
-    spec = replace(server("coat", "paging.py", "endless"), limits={"listing_bytes": 1_000, "pages": 200})
+    spec = server("coat", "paging.py", "endless").replace(limits={"listing_bytes": 1_000, "pages": 200})
     async with McpManager([spec], cache=False) as mcp:
         await mcp.wait_ready()
         names = [tool.original_name for tool in mcp.registry]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -168,7 +167,7 @@ async def test_a_remembered_tool_that_has_changed_by_the_time_it_is_called_is_no
 async def test_a_withheld_tool_is_no_fallback(tmp_path: Path, trust: Any) -> None:
     coat = Turncoat(tmp_path, trust=trust)
     front = Turncoat(tmp_path, "front")
-    front.spec = replace(front.spec, fallback=["coat"], reconnect=False, lazy=True)
+    front.spec = front.spec.replace(fallback=["coat"], reconnect=False, lazy=True)
     with anyio.fail_after(30):
         async with McpManager([front.spec, coat.spec]) as mcp:
             await mcp.wait_ready(["front", "coat"])

@@ -7,7 +7,7 @@ import copy
 import inspect
 import pickle
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -30,6 +30,7 @@ from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.blocking import manager as blocking
 from dragoman.events import ToolsChanged
+from dragoman.struct import asdict
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -127,11 +128,11 @@ async def test_copies_compare_equal_and_say_that_they_have_no_manager() -> None:
         async with McpManager([pages("t").spec()], cache=False) as mcp:
             await mcp.wait_ready()
             (one,) = mcp.tools()
-            renamed = replace(one, description="mine")
+            renamed = one.replace(description="mine")
             assert (await renamed.execute()).success
             assert renamed != one
-            assert replace(renamed, description=one.description) == one
-            assert replace(one, func=None) == one
+            assert renamed.replace(description=one.description) == one
+            assert one.replace(func=None) == one
             for cut in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
                 assert cut == one
                 with pytest.raises(DragomanError, match="a copy without a manager"):
@@ -159,7 +160,7 @@ async def test_tool_of_a_cached_listing_runs_and_starts_its_server(server: Make,
     with anyio.fail_after(30):
         async with McpManager([spec], cache=tmp_path) as mcp:
             await mcp.wait_ready()
-        async with McpManager([replace(spec, lazy=True)], cache=tmp_path) as lazy:
+        async with McpManager([spec.replace(lazy=True)], cache=tmp_path) as lazy:
             echo = lazy.registry.get("mcp_plain_echo")
             assert echo is not None
             assert lazy.status()["plain"].state == "idle"

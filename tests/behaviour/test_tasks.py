@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -361,7 +360,7 @@ async def test_a_host_can_ask_one_question_at_a_time(state: Path) -> None:
 )
 async def test_a_continuation_that_was_changed_is_refused_and_nothing_runs(state: Path, change: Any) -> None:
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
-        forged = replace(await paused(mcp), **change)
+        forged = (await paused(mcp)).replace(**change)
         with pytest.raises(DragomanError, match="was changed"):
             await mcp.resume(forged, {"first": answer("Ada"), "second": answer("Bob")})
     assert len(requests(state, "tools/call")) == 1

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -127,7 +126,7 @@ async def test_a_changed_project_file_asks_again_and_the_approved_server_goes_on
         async with McpManager.from_config(root=tmp_path) as mcp:
             assert await mcp.wait_ready()
             pid = mcp.status()["coat"].pid
-            turned = replace(coat.spec, transport=other.spec.transport)
+            turned = coat.spec.replace(transport=other.spec.transport)
             project(tmp_path, turned)
             report = await mcp.reload()
             error = report.failed["coat"]
@@ -348,7 +347,7 @@ async def test_a_remembered_listing_is_held_back_too(tmp_path: Path) -> None:
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
             assert len(mcp.tools()) == 5
-        lazy = replace(coat.spec, trust="strict", lazy=True)
+        lazy = coat.spec.replace(trust="strict", lazy=True)
         mcp = McpManager([lazy])
         told = events_of(mcp)
         waiting = asyncio.ensure_future(anext(told))
@@ -588,7 +587,7 @@ async def test_annotations_widen_nothing_unless_they_are_trusted(tmp_path: Path)
     coat = Turncoat(tmp_path)
     rules = [{"action": "allow", "annotation": "read_only"}, {"action": "deny", "tool": "*"}]
     with anyio.fail_after(20):
-        for spec, allowed in ((coat.spec, False), (replace(coat.spec, trust_annotations=True), True)):
+        for spec, allowed in ((coat.spec, False), (coat.spec.replace(trust_annotations=True), True)):
             async with McpManager([spec], policy=rules) as mcp:
                 await mcp.wait_ready()
                 assert (await mcp.call("mcp_coat_read", {"path": "x"})).success is allowed
@@ -632,7 +631,7 @@ async def test_limits_are_kept_and_named(tmp_path: Path) -> None:
             assert shown["mcp_coat_read"] == "Reads a f…"
             assert mcp.registry.get("mcp_coat_read").description == "Reads a file."
             assert mcp.instructions() == {"coat": "Read…"}
-        small = replace(coat.spec, limits={"schema_bytes": 1000, "result_bytes": 4, "name_chars": 5})
+        small = coat.spec.replace(limits={"schema_bytes": 1000, "result_bytes": 4, "name_chars": 5})
         async with McpManager([small]) as mcp:
             await mcp.wait_ready()
             assert [tool.original_name for tool in mcp.tools()] == ["die", "fail"]

@@ -8,7 +8,6 @@ import signal
 import sys
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -44,7 +43,7 @@ def wire(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def wired(official: ServerSpec, wire: Any) -> ServerSpec:
     """The official SDK's server over each transport, on each wire."""
-    return replace(official, wire=wire)
+    return official.replace(wire=wire)
 
 
 # The same on both
@@ -95,7 +94,7 @@ async def test_server_is_told_of_calls_that_were_given_up(wire: Any, protocol: A
 
 async def test_death_of_the_server_ends_its_calls(wired: ServerSpec) -> None:
     with anyio.fail_after(40):
-        async with McpManager([replace(wired, reconnect=False)]) as mcp:
+        async with McpManager([wired.replace(reconnect=False)]) as mcp:
             assert await mcp.wait_ready()
             begun = asyncio.Semaphore(0)
             others = [
@@ -159,7 +158,7 @@ async def test_users_of_one_manager_have_headers_of_their_own(
             await first.wait_ready()
         faults.requests.clear()
         # What a lazy server offers is known from the first manager; the first user's call connects it.
-        spec = replace(spec, lazy=lazy)
+        spec = spec.replace(lazy=lazy)
         async with McpManager([spec], header_provider=of_the_user) as mcp:
             await mcp.wait_ready()
             await asyncio.create_task(use(mcp, 0))

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from dragoman.config.profiles import BUILT_IN, profile_named
 from dragoman.config.templates import NONE, ExpansionContext, expand_transport, to_template
 from dragoman.errors import MissingVariableError
 from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES
+from dragoman.struct import asdict
 from dragoman.trust.limits import Limits
 from dragoman.trust.policy import read_policy
 
@@ -60,6 +60,7 @@ SAMPLES: dict[str, object] = {
     "max_message_bytes": "64MiB",
     "limits": {"tools": 5, "calls_per_second": 0.5},
     "reconnect": False,
+    "replacement": "stop-first",
     "replace": "stop-first",
     "fallback": ["other"],
     "naming": "{server}__{tool}",
@@ -153,7 +154,7 @@ def test_an_unknown_key_is_kept_and_noted() -> None:
 def test_the_documented_defaults_hold() -> None:
     rows = {code(row[0])[0]: row[2] for row in table("Keys of a server") if len(row) > 2 and row[2]}
     spec = read({"command": "npx"})
-    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replace", "wire", "protocol"):
+    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replacement", "wire", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
     assert spec.trust is None
     assert rows["trust"] == f"`ask` at a terminal, else `warn`; `{str(spec.trust_annotations).lower()}`"

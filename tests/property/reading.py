@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from dragoman.config.load import load
 from dragoman.config.profiles import Profile
 from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError, MissingVariableError
+from dragoman.struct import asdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,4 +58,4 @@ def check_writable(settings: Settings) -> None:
     """Whatever was read can be printed and written as UTF-8."""
     repr(settings).encode()
     for spec in settings.servers:
-        json.dumps(dataclasses.asdict(spec), default=str, ensure_ascii=False).encode()
+        json.dumps(asdict(spec), default=str, ensure_ascii=False).encode()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +212,7 @@ def _meaning(spec: ServerSpec, gate: Gate, root: Path) -> dict[str, Any]:
     env = {"TOKEN": "t0ken"}
     around = ExpansionContext(env=env, root=str(root), home="/home", inputs=answers)
     return {
-        "spec": replace(spec, shadowed=(), notes=()),
+        "spec": spec.replace(shadowed=(), notes=()),
         "transport": expand_transport(spec, around),
         "answers": answers,
         "defaults": gate.answers(spec, held, {}),

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import ray
@@ -19,6 +18,7 @@ from ray.cluster_utils import Cluster
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.adapters.ray import RayCluster
+from dragoman.struct import asdict
 
 NODES = 3
 

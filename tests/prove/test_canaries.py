@@ -7,7 +7,6 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -164,7 +163,7 @@ async def test_a_changed_project_file_starts_nothing(
             transport = coat.spec.transport
             assert isinstance(transport, Stdio)
             words = {key: change[key] for key in ("command", "args") if key in change}
-            changed = replace(coat.spec, transport=replace(transport, **words))
+            changed = coat.spec.replace(transport=transport.replace(**words))
             rest = {key: value for key, value in change.items() if key not in words}
             project(tmp_path, changed, lazy=lazy, **rest)
             before = coat.log.count("start")

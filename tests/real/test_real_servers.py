@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,7 @@ async def test_every_installed_server_connects_lists_and_answers_in_one_manager(
                 spec_of("time"),
                 spec_of("git"),
                 spec_of("excel"),
-                replace(spec_of("china-law"), sources_in_text=True, attribution={"updated": "2025-06-01"}),
+                spec_of("china-law").replace(sources_in_text=True, attribution={"updated": "2025-06-01"}),
             ]
         ) as mcp,
     ):

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, cast
 
@@ -42,6 +41,7 @@ from dragoman.manager.resources import result_tool
 from dragoman.model import Texts, ToolResult
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
 from dragoman.tools.search.finders import SEARCH
@@ -71,8 +71,7 @@ MAX_HISTORY = 500
 # ── The budget of one question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, kw_only=True):
     """The limits of one question; `None` means unlimited."""
 
     steps: int | None = 50
@@ -90,8 +89,7 @@ class Budget:
             raise ValueError(msg)
 
 
-@dataclass(slots=True)
-class Spending:
+class Spending(MutableStruct):
     """What one question has used so far."""
 
     budget: Budget
@@ -417,7 +415,7 @@ class AgentEngine:
             words=self._words,
         )
         if self.manager is None:
-            route = replace(self._route(self.tools), spill=self._spill)
+            route = self._route(self.tools).replace(spill=self._spill)
             runner.connect(pipeline.make_caller(route, lambda: None))
         else:
             caller = self.manager.caller(
@@ -622,7 +620,7 @@ class AgentEngine:
                 tools=seen,
                 for_model=True,
             )
-        route = replace(self._route(self.tools), budget=budget, spill=self._spill)
+        route = self._route(self.tools).replace(budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 
     def _route(self, registry: ToolRegistry | ToolView) -> pipeline.CallContext:

@@ -15,12 +15,12 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.agent.messages import Answered, Message, ModelRequest, ToolCall
 from dragoman.errors import AgentError, ModelError
 from dragoman.model import Handlers, Part, ToolDef, json_object
+from dragoman.struct import Struct
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.sanitizing import for_model
@@ -39,8 +39,7 @@ TRUE_WORDS = frozenset({"y", "yes", "true", "1", "on"})
 FALSE_WORDS = frozenset({"n", "no", "false", "0", "off"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Struct, kw_only=True):
     """One field of a form."""
 
     name: str
@@ -84,8 +83,7 @@ class Field:
         raise ValueError(msg)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Struct, kw_only=True):
     """A form that a server asks a person to fill in."""
 
     server: str
@@ -102,8 +100,7 @@ class Form:
         return {field.name: field.default for field in self.fields if field.default is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class Visit(Struct, kw_only=True):
     """A URL that a server asks a person to visit; it is not opened without consent."""
 
     server: str
@@ -204,8 +201,7 @@ decline, `None` to cancel; or an awaitable of one of these."""
 _STOPS = {"stop": "endTurn", "tool_calls": "toolUse", "length": "maxTokens"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingLimits:
+class SamplingLimits(Struct, kw_only=True):
     """How much servers may use the model."""
 
     max_tokens: int = 4_096

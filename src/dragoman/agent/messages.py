@@ -11,12 +11,12 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from dragoman.errors import AgentError
 from dragoman.model import Part
 from dragoman.storage.files import private_folder, private_opener
+from dragoman.struct import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject, ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, kw_only=True):
     """A tool call of the model."""
 
     id: str
@@ -40,8 +39,7 @@ class ToolCall:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, kw_only=True):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -59,8 +57,7 @@ class Message:
     """By the provider's `api`: data to send back to it unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, kw_only=True):
     """The tokens of one answer."""
 
     input_tokens: int = 0
@@ -79,8 +76,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Struct, kw_only=True):
     """The price of a model for a million tokens, in the currency of the budget."""
 
     # There are no built-in prices: they change often, and a wrong price is worse than none.
@@ -107,8 +103,7 @@ class Price:
         return sum(parts) / 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, kw_only=True):
     """The input of a model for one answer."""
 
     messages: Sequence[Message]
@@ -122,22 +117,19 @@ class ModelRequest:
     """Stop sequences; ignored for the Responses API, which has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(Struct, kw_only=True):
     """A piece of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThoughtDelta:
+class ThoughtDelta(Struct, kw_only=True):
     """A piece of the model's visible reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallDelta:
+class CallDelta(Struct, kw_only=True):
     """The start of a tool call, or a piece of its arguments."""
 
     id: str
@@ -145,8 +137,7 @@ class CallDelta:
     raw: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrying:
+class Retrying(Struct, kw_only=True):
     """The API failed temporarily; the request is retried after a pause."""
 
     reason: str
@@ -157,8 +148,7 @@ Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "paused",
 """Why an answer ended; `paused`: send the conversation again unchanged to continue."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Struct, kw_only=True):
     """The complete answer; the last event of a successful stream."""
 
     message: Message
@@ -207,8 +197,7 @@ class Provider(Protocol):
 # ── Events of an agent: everything that a user interface shows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
+class StepStarted(Struct, kw_only=True):
     """A request is sent to the model."""
 
     step: int
@@ -216,8 +205,7 @@ class StepStarted:
     """The number of offered tools."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinished:
+class StepFinished(Struct, kw_only=True):
     """The model has answered, and all its calls have results."""
 
     step: int
@@ -225,8 +213,7 @@ class StepFinished:
     calls: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStarted:
+class ToolStarted(Struct, kw_only=True):
     """A tool call has started."""
 
     call: ToolCall
@@ -235,8 +222,7 @@ class ToolStarted:
     server: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolProgressed:
+class ToolProgressed(Struct, kw_only=True):
     """A tool reports progress."""
 
     call: ToolCall
@@ -245,8 +231,7 @@ class ToolProgressed:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFinished:
+class ToolFinished(Struct, kw_only=True):
     """A tool call has its result."""
 
     call: ToolCall
@@ -254,15 +239,13 @@ class ToolFinished:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noticed:
+class Noticed(Struct, kw_only=True):
     """A notice that was added to the conversation."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, kw_only=True):
     """The answer to a question."""
 
     text: str

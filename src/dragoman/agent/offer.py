@@ -14,12 +14,12 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.messages import Message
 from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.model import ToolDef
+from dragoman.struct import Struct
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result import budget
 from dragoman.tools.search import ToolIndex
@@ -60,8 +60,7 @@ MAX_ABOUT = 500
 logger = logging.getLogger("dragoman")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLimit:
+class ToolLimit(Struct, kw_only=True):
     """How many tools a model is offered at once, and what happens above that limit."""
 
     count: int | None = 128
@@ -73,8 +72,7 @@ class ToolLimit:
     """Exposed names that are always offered."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTools:
+class OfferedTools(Struct):
     """One offer: the definitions that are sent, and the aliases to map back."""
 
     tools: Sequence[JsonObject]
@@ -102,8 +100,7 @@ class OfferedTools:
         return self.meaning(alias), cast("Any", arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct):
     """What one search found, for the message that answers it."""
 
     text: str

@@ -7,7 +7,6 @@ where a loop is already running, as in a notebook. Ctrl-C cancels only the call 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -786,4 +785,4 @@ def _in_threads(handlers: Handlers | None) -> Handlers | None:
     if handlers is None:
         return None
     given = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging", "approval")}
-    return replace(handlers, **{name: in_thread(one) for name, one in given.items() if one is not None})
+    return handlers.replace(**{name: in_thread(one) for name, one in given.items() if one is not None})

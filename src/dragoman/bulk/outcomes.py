@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from dragoman.struct import HIDDEN, Struct, is_equal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,29 +15,30 @@ Status: TypeAlias = Literal["ok", "failed", "unknown"]
 """`unknown`: the call was sent and no answer was recorded, so the tool may have run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowOutcome:
+class RowOutcome(Struct, kw_only=True):  # noqa: PLW1641 -- data of a result has no hash
     """The outcome of one row."""
 
     row: int
     """The number of the row, counted from 1; the header of a table does not count."""
     status: Status
-    text: str = field(default="", repr=False)
+    text: Annotated[str, HIDDEN] = ""
     """The text of the result."""
     error: str = ""
     code: str = ""
     """The stable code of the error."""
-    structured: Any = field(default=None, repr=False)
-    sources: Sequence[SourceRef] = field(default=(), repr=False)
+    structured: Annotated[Any, HIDDEN] = None
+    sources: Annotated[Sequence[SourceRef], HIDDEN] = ()
     seconds: float = 0.0
     at: float = 0.0
     """Seconds since the epoch, when the answer came."""
-    result: ToolResult | None = field(default=None, repr=False, compare=False)
+    result: Annotated[ToolResult | None, HIDDEN] = None
     """The result itself, while the run goes on; a journal keeps only the fields above."""
 
+    def __eq__(self, other: object) -> bool:
+        return is_equal(self, other, ignored="result")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkProgress:
+
+class BulkProgress(Struct, kw_only=True):
     """How far a run is."""
 
     total: int | None
@@ -67,8 +69,7 @@ class BulkProgress:
         return (self.total - self.done) / self.rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkReport:
+class BulkReport(Struct, kw_only=True):
     """The state of a job when a run has ended."""
 
     rows: int
@@ -79,7 +80,7 @@ class BulkReport:
     """Of all runs with the same journal."""
     earlier: int
     """Outcomes of earlier runs among them."""
-    unknown_rows: Sequence[int] = field(default=(), repr=False)
+    unknown_rows: Annotated[Sequence[int], HIDDEN] = ()
     """The rows whose outcome is not known."""
     seconds: float = 0.0
     """How long this run took."""
@@ -90,8 +91,7 @@ class BulkReport:
         return self.rows - self.ok - self.failed - self.unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkPlan:
+class BulkPlan(Struct, kw_only=True):
     """What a run would do; no call was made for it."""
 
     tool: str

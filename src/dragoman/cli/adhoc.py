@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +117,7 @@ def offer_to_keep(options: Options) -> None:
     from dragoman.cli.commands.edit import target_of
     from dragoman.config import write
 
-    options = replace(options, server=None, alone=True)
+    options = options.replace(server=None, alone=True)
     present = {one.name: one for one in options.load().servers}
     if any(one.transport == spec.transport for one in present.values()):
         return
@@ -128,7 +127,7 @@ def offer_to_keep(options: Options) -> None:
     if not click.confirm(f"Keep it as `{name}`?", default=False, err=True):
         return
     target = target_of(options)
-    write.put(target, [replace(spec, name=name, transport=_anchored(spec.transport))], replaces=False)
+    write.put(target, [spec.replace(name=name, transport=_anchored(spec.transport))], replaces=False)
     click.echo(f"Added `{name}` to {output.shorten_path(str(target.path))}", err=True)
 
 
@@ -141,4 +140,4 @@ def _anchored(transport: Transport) -> Any:
         ("/" in word or "." in word) and not Path(word).is_absolute() and Path(word).exists()
         for word in words
     )
-    return replace(transport, cwd=os.getcwd()) if is_relative else transport  # noqa: PTH109 -- a text
+    return transport.replace(cwd=os.getcwd()) if is_relative else transport  # noqa: PTH109 -- a text

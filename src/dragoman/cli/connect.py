@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dragoman.cli.exits import Exit, code_of_status
@@ -201,9 +200,9 @@ class Connected:
         status = self.mcp.status([name])[name]
         found = explain_status(status, self.mcp.settings.server(name))
         if found is not None and status.error is None and self._limit is not None:
-            found = replace(found, cause=f"waiting: no answer yet after {self._limit:g} s")
+            found = found.replace(cause=f"waiting: no answer yet after {self._limit:g} s")
         found = found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
-        return replace(found, next_step=typed(found.next_step))
+        return found.replace(next_step=typed(found.next_step))
 
     def warn_of_failures(self) -> list[Exit]:
         """Warn about servers that are not ready, and return their exit codes."""
@@ -250,11 +249,11 @@ async def connected(
     options.quiet_logs()
     until = None if options.timeout is None else time.monotonic() + options.timeout
     # The command needs these servers now, and shows failures itself instead of raising.
-    now = [replace(spec, lazy=False, required=False, reconnect=spec.reconnect and not once) for spec in specs]
+    now = [spec.replace(lazy=False, required=False, reconnect=spec.reconnect and not once) for spec in specs]
     limit = options.timeout
-    later = [replace(spec, lazy=True, required=False) for spec in beside]
+    later = [spec.replace(lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
-    chosen = replace(settings, servers=[*now, *later], auto_reload=False)
+    chosen = settings.replace(servers=[*now, *later], auto_reload=False)
     manager = McpManager(
         chosen, handlers=handlers, default_trust=default_trust, call_log=settings.call_log is not False
     )

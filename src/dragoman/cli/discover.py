@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -17,6 +16,7 @@ from dragoman.cli import output
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
 from dragoman.storage.files import StoredFile, data_folder
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct):
     """An app on this machine that has servers."""
 
     name: str

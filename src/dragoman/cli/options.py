@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+
+from dragoman.struct import MutableStruct, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +27,7 @@ def usual_profile(env: Mapping[str, str] | None = None) -> str:
     return (os.environ if env is None else env).get(PROFILE_VARIABLE, "").strip() or _OWN
 
 
-@dataclass(slots=True)
-class Options:
+class Options(MutableStruct):
     """The values of the shared options; the last occurrence wins."""
 
     profile: str = field(default_factory=usual_profile)
@@ -72,7 +72,7 @@ class Options:
             settings = approvals(env=self.env).decide(settings, settings.root)
         if self.server is None:
             return settings
-        return replace(settings, servers=[self.server], unapproved=[], problems=[], sources=[])
+        return settings.replace(servers=[self.server], unapproved=[], problems=[], sources=[])
 
     def with_hosts(self) -> str | Profile:
         """Return the profile; dragoman's own includes the apps whose servers the user agreed to use."""
@@ -81,7 +81,7 @@ class Options:
         from dragoman.cli.discover import in_use
         from dragoman.config.profiles import profile_named
 
-        return replace(profile_named(_OWN), hosts=used) if (used := in_use()) else self.profile
+        return profile_named(_OWN).replace(hosts=used) if (used := in_use()) else self.profile
 
     def may_discover(self) -> bool:
         """Return whether servers of other apps may be used: no file or other app was named."""

@@ -6,7 +6,6 @@ import os
 import shlex
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -28,6 +27,7 @@ from dragoman.cli.tables import offers_view, reload_view, result_view, servers_v
 from dragoman.errors import UnknownToolError
 from dragoman.manager.manager import McpManager
 from dragoman.storage.files import private_opener
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
 from dragoman.tools.result.render import describe, to_part
 
@@ -53,8 +53,7 @@ class UsageError(Exception):
     """A command has invalid arguments; the message explains them."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Context:
+class Context(MutableStruct, kw_only=True):
     """The objects that a command may use; optional ones depend on where it runs."""
 
     mcp: McpManager
@@ -77,8 +76,7 @@ class Context:
 Handler: TypeAlias = "Callable[[Context, str], Awaitable[RenderableType]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct):
     """One slash command."""
 
     name: str
@@ -509,7 +507,7 @@ async def logs(context: Context, words: str) -> RenderableType:
 
 def _one(context: Context, name: str) -> RenderableType:
     metrics = context.mcp.metrics()
-    settings = replace(context.mcp.settings, problems=())
+    settings = context.mcp.settings.replace(problems=())
     return servers_view([context.mcp.status([name])[name]], metrics, settings)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -114,7 +113,7 @@ def broken_view(settings: Settings) -> list[RenderableType]:
     found: list[RenderableType] = []
     for name, problem in broken_entries(settings).items():
         one = explain(problem)
-        one = replace(one, next_step=typed(one.next_step))
+        one = one.replace(next_step=typed(one.next_step))
         found.append(Text.assemble((one_line(name), "bold"), "  ", (safe(str(one)), "red")))
     return found
 
@@ -151,7 +150,7 @@ def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
         # A login works inside the session, too.
         login = found.next_step.startswith("dragoman login ")
         step = f"/mcp {found.next_step.removeprefix('dragoman ')}" if login else typed(found.next_step)
-        notes.append(Text(safe(str(replace(found, next_step=step))), style="red"))
+        notes.append(Text(safe(str(found.replace(next_step=step))), style="red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
         notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))

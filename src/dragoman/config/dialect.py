@@ -6,13 +6,12 @@ never decides whether an entry is valid: `entries.py` builds every spec from eve
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from dragoman.config.templates import NATIVE, NONE, VariableSyntax
 from dragoman.config.values import seconds, shown
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Note
+from dragoman.struct import HIDDEN, MutableStruct, Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,16 +23,17 @@ if TYPE_CHECKING:
 Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class _ScopedPath(Struct):
+    path: str
+    scope: Scope
+
+
+class Place(_ScopedPath, kw_only=True):
     """A file that may hold servers; the path is a template (`templates.py`).
 
     A `*` in its last part stands for every file that fits, in the order of their names.
     """
 
-    path: str
-    scope: Scope
-    _: KW_ONLY
     dialect: str = ""
     """The dialect of this file where it is another than its owner's."""
     platform: str = ""
@@ -41,13 +41,12 @@ class Place:
     format: Format | None = None
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(MutableStruct):
     """One server as a file has it: the keys as they are written, and where they stand."""
 
     name: str
     """Empty where an item of a list has none."""
-    fields: dict[str, Any] = field(repr=False)
+    fields: Annotated[dict[str, Any], HIDDEN]
     document: Document
     pointer: Pointer
     flat: bool = False
@@ -97,8 +96,7 @@ class Entry:
             self.notes.append(note)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSettings:
+class FileSettings(Struct, kw_only=True):
     """What a file says beyond its servers; `None` and empty say nothing."""
 
     enabled: bool | None = None
@@ -121,8 +119,7 @@ class FileSettings:
     problems: Sequence[tuple[Pointer, str]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Struct, kw_only=True):
     """What a key means: the field it sets, and the unit of a duration."""
 
     field: str
@@ -132,8 +129,7 @@ class Key:
 EMPTY = FileSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(Struct, kw_only=True):
     """One host's way of writing servers down."""
 
     name: str
@@ -212,7 +208,7 @@ def key_table(*pairs: str, unit: Unit = "s", **others: str | Key) -> dict[str, K
         table[spelling] = target if isinstance(target, Key) else Key(field=target)
     durations = ("call", "connect", "idle", "health_check_interval")
     return {
-        spelling: replace(key, unit=unit) if key.field in durations and key.unit is None else key
+        spelling: key.replace(unit=unit) if key.field in durations and key.unit is None else key
         for spelling, key in table.items()
     }
 

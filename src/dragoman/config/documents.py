@@ -12,11 +12,10 @@ import json
 import math
 import re
 import tomllib
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from dragoman.errors import ConfigSyntaxError
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import HIDDEN, Struct, field
 from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
@@ -234,17 +233,16 @@ MAX_KEY_CHARS = 4_096
 MAX_INTEGER_BITS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct):
     """One configuration file, read: plain data and where each key of it stands."""
 
     source: str
     format: Format
-    data: Any = field(repr=False)
-    text: str = field(repr=False, default="")
+    data: Annotated[Any, HIDDEN]
+    text: Annotated[str, HIDDEN] = ""
     repeats: Mapping[Pointer, int] = field(default_factory=dict[Pointer, int])
     """Keys that stand twice in one object, and the line of each's last appearance, which counts."""
-    _lines: dict[Pointer, int] = field(repr=False, default_factory=dict[Pointer, int])
+    _lines: Annotated[dict[Pointer, int], HIDDEN] = field(default_factory=dict[Pointer, int])
 
     def line(self, pointer: Pointer) -> int | None:
         """Return the line of a key, or of the nearest thing around it."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.dialect import NOT_A_MAP, NOT_SERVERS, local_part
 from dragoman.config.documents import TOML_MARK, dotted, parse, resolved
 from dragoman.config.entries import build
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +65,7 @@ def slot(document: Document, dialect: Dialect, root: str, name: str) -> Pointer:
 def _is_read(document: Document, dialect: Dialect, root: str, pointer: Pointer, name: str) -> bool:
     """Return whether the dialect would read an entry at this pointer."""
     probe = placed(document.data, pointer, {"name": name, "command": "probe"})
-    return entry_named(replace(document, data=probe), dialect, root, name) is not None
+    return entry_named(document.replace(data=probe), dialect, root, name) is not None
 
 
 def put(document: Document, pointer: Pointer, value: Any) -> Document:
@@ -244,8 +243,7 @@ _INDENT = re.compile(r"\n([ \t]+)\S")
 _LONGEST_LIST = 88
 
 
-@dataclass(frozen=True, slots=True)
-class _JsonNode:
+class _JsonNode(Struct):
     """A value: `text[start:end]`."""
 
     start: int
@@ -255,8 +253,7 @@ class _JsonNode:
     members: Sequence[_JsonMember] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _JsonMember:
+class _JsonMember(Struct):
     """A member of an object or an item of a list, and the offset of the comma after it, if there is one."""
 
     key: str | int
@@ -489,8 +486,7 @@ _PART = re.compile(r"""[ \t]*(?:([A-Za-z0-9_-]+)|("(?:[^"\\\n]|\\.)*")|'([^'\n]*
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class _TomlStatement:
+class _TomlStatement(Struct):
     """One or more whole lines: a header, a key with its value, or a comment or blank line (`other`)."""
 
     start: int

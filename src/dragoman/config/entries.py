@@ -11,8 +11,6 @@ import copy
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import fields as dataclass_fields
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
@@ -32,6 +30,7 @@ from dragoman.model import (
     Timeouts,
     Tls,
 )
+from dragoman.struct import field_names
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 from dragoman.visible import is_visible, spelled_out
@@ -298,7 +297,7 @@ def _inherit(fields: dict[str, Any], reader: EntryReader) -> Literal["safe", "al
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "replace": ("start-first", "stop-first"),
+    "replacement": ("start-first", "stop-first"),
     "trust": ("warn", "ask", "strict", "off"),
     "wire": ("dragoman", "sdk"),
     "protocol": ("auto", "legacy", "modern"),
@@ -342,7 +341,7 @@ class _Common(TypedDict, total=False):
     title: str
     description: str
     auth: Auth
-    replace: Literal["start-first", "stop-first"]
+    replacement: Literal["start-first", "stop-first"]
     trust: Literal["warn", "strict", "off"]
     wire: Literal["dragoman", "sdk"]
     protocol: Literal["auto", "legacy", "modern"]
@@ -405,7 +404,7 @@ def read_entries(
     problems: list[InvalidSpecError] = []
     for name, given in servers.items():
         if isinstance(given, ServerSpec):
-            specs.append(replace(given, name=name))
+            specs.append(given.replace(name=name))
             continue
         fields: dict[str, Any] = (
             dict(given) if isinstance(cast("object", given), Mapping) else {NOT_A_MAP: given}
@@ -670,7 +669,7 @@ _AUTH_CHOICES: dict[str, tuple[str, ...]] = {
     "store": ("file", "keyring"),
 }
 AUTH_WORDS = ("grant", "client_auth", "signing_algorithm", "store", "callback_port")
-_AUTH_KEYS = frozenset(field.name for field in dataclass_fields(Auth))
+_AUTH_KEYS = frozenset(field_names(Auth))
 
 
 def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: EntryReader) -> None:

@@ -19,7 +19,6 @@ import re
 import shlex
 import shutil
 import tempfile
-from dataclasses import replace
 from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -138,7 +137,7 @@ def gather(
     for kind, words in sources(spec):
         if kind == "command":
             look.at_source(words)
-    return replace(look.evidence(), inputs=used)
+    return look.evidence().replace(inputs=used)
 
 
 class _Place(NamedTuple):
@@ -208,7 +207,7 @@ class _Look(CoveredFiles):
                 path = env.get("PATH")
         self._env |= {**env, "PWD": cwd}
         words = [expand_home(self.text(stdio.command), self._home), *map(self.text, stdio.args)]
-        if sources(replace(self._spec, transport=replace(stdio, env={}), auth=None)):
+        if sources(self._spec.replace(transport=stdio.replace(env={}), auth=None)):
             gap = "part of it is known only when it is started: files named there are not covered"
             self._gaps[gap] = None
         place = _Place(cwd, path)

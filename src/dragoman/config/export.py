@@ -8,7 +8,6 @@ back by the code that reads files, and every difference is a loss too, so nothin
 from __future__ import annotations
 
 import copy
-from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +19,8 @@ from dragoman.config.entries import AUTH_WORDS, build
 from dragoman.config.merge import Reference, differences, loosely, pieces
 from dragoman.config.templates import AUTH_TEXTS, NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, ServerSpec, Stdio
+from dragoman.struct import Struct, defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,20 +30,16 @@ if TYPE_CHECKING:
     from dragoman.model import Http, Sse, Tls
 
 _PLAIN_FIELDS = (
-    *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
+    *("enabled", "required", "lazy", "reconnect", "replacement", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
     *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
     *("sources_in_text", "share"),
 )
 """Fields whose value is written as it is."""
-_DEFAULTS: dict[str, Any] = {
-    item.name: item.default_factory() if item.default_factory is not MISSING else item.default
-    for item in fields(ServerSpec)
-}
+_DEFAULTS = defaults(ServerSpec)
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Struct):
     """One thing that an entry cannot express."""
 
     key: str

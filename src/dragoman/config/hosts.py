@@ -6,7 +6,6 @@ excluded servers in one host's file says nothing about the servers of another.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from dragoman.model import Layers
@@ -32,8 +31,7 @@ def with_hosts(own: Settings, hosts: Sequence[Settings]) -> Settings:
     for one in layers[1:]:
         theirs = {spec.name for spec in one.servers if spec in servers}
         statements += (kept for statement in one.statements for kept in _restricted(statement, theirs))
-    merged = replace(
-        layers[0],
+    merged = layers[0].replace(
         servers=servers,
         own=_union([one.own for one in layers]),
         statements=statements,
@@ -42,7 +40,7 @@ def with_hosts(own: Settings, hosts: Sequence[Settings]) -> Settings:
     )
     sources = [source for one in everything for source in one.sources]
     by_field = any(one.by_field for one in everything)
-    return as_read(replace(own, layers=merged, sources=sources, by_field=by_field))
+    return as_read(own.replace(layers=merged, sources=sources, by_field=by_field))
 
 
 def _union(lists: Iterable[Sequence[ServerSpec]]) -> list[ServerSpec]:
@@ -61,11 +59,11 @@ def _restricted(one: Statement, names: Collection[str]) -> Iterable[Statement]:
             yield one
         case "without_servers":
             listed = [name for name in cast("Sequence[str]", one.data) if name in names]
-            yield replace(one, data=listed)
+            yield one.replace(data=listed)
         case "only_servers":
             others = sorted(set(names) - set(cast("Sequence[str]", one.data)))
-            yield replace(one, key="without_servers", data=others)
+            yield one.replace(key="without_servers", data=others)
         case "enabled" if one.data is False:
-            yield replace(one, key="without_servers", data=sorted(names))
+            yield one.replace(key="without_servers", data=sorted(names))
         case _:
             return

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.config import write
 from dragoman.errors import ConfigError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ServerSpec, Stdio
 from dragoman.storage.files import private_folder, state_folder, write_atomically
+from dragoman.struct import Struct, field
 from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 NAME = "dragoman"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(Struct, kw_only=True):
     """One server of a host, and what happens to it."""
 
     spec: ServerSpec
@@ -37,8 +35,7 @@ class Move:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, kw_only=True):
     """What an installation changes."""
 
     host: str

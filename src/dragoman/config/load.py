@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
@@ -353,8 +352,8 @@ def load_given(data: Mapping[str, Any], profile: str | Profile | None = None) ->
     own = None if chosen.default_dialect in ("mcp-json", "legal") else chosen.default_dialect
     if not is_document(data):
         specs, problems = read_entries(data, dialect(own or "dragoman"))
-        return replace(
-            search.settings(), servers=search.with_unset(specs), problems=problems, layers=None, root=""
+        return search.settings().replace(
+            servers=search.with_unset(specs), problems=problems, layers=None, root=""
         )
     document = Document("code", "json", copy.deepcopy(dict(data)))
     if own is None or not any(True for _ in dialect(own).find(document, expansion.root)):
@@ -487,7 +486,7 @@ class _Search:
         """Return servers with the profile's rule for unset variables."""
         if self.unset == "error":
             return list(specs)
-        return [replace(spec, unset_variables=self.unset) for spec in specs]
+        return [spec.replace(unset_variables=self.unset) for spec in specs]
 
     def _unset_policy(self) -> Literal["error", "keep", "empty"]:
         variable = self.profile.unset_variable
@@ -560,8 +559,8 @@ class _Search:
             self.problems.extend(_not_local(document, found, local, local_patch))
             local, local_patch = [], EMPTY
         elif local or local_patch.without_servers:
-            self.layers.append(replace(layer, scope="local", entries=local, patch=local_patch))
-        self.layers.append(replace(layer, patch=found.patch(document, root)))
+            self.layers.append(layer.replace(scope="local", entries=local, patch=local_patch))
+        self.layers.append(layer.replace(patch=found.patch(document, root)))
         count = len(entries) + len(local)
         self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(count)))
         self._doubt(document, doubts(document, found, root, found_any=bool(count)))
@@ -588,9 +587,9 @@ class _Search:
         """Return a dialect, as this profile and this environment have it."""
         found = dialect(name)
         if name == "legal" and self.profile.environment:
-            return replace(found, find=finder(self.profile.environment))
+            return found.replace(find=finder(self.profile.environment))
         if self.unset == "keep" and found.style.bare:
-            return replace(found, style=replace(found.style, keep_bare=True))
+            return found.replace(style=found.style.replace(keep_bare=True))
         return found
 
     def _note(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, FileSettings
@@ -21,8 +20,8 @@ from dragoman.config.documents import dotted
 from dragoman.config.entries import build
 from dragoman.config.templates import VARIABLE, is_secret_reference, references
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, Origin, Statement, Stdio
+from dragoman.struct import Struct, field_names
 from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
     from dragoman.config.documents import Document, Pointer
     from dragoman.model import Input, ServerSpec, Tls
 
-_MATTERS = tuple(field.name for field in fields(FileSettings) if field.name not in ("places", "problems"))
+_MATTERS = tuple(name for name in field_names(FileSettings) if name not in ("places", "problems"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Struct, kw_only=True):
     """What one file, or one part of it, contributes."""
 
     document: Document
@@ -46,8 +44,7 @@ class Layer:
     patch: FileSettings = EMPTY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Struct, kw_only=True):
     """The outcome: servers in the order of their names' first appearance, and what was wrong."""
 
     servers: Sequence[ServerSpec]
@@ -64,7 +61,7 @@ _Stack: TypeAlias = list[tuple[Entry, Layer]]
 def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"]) -> Merged:
     """Merge layers, the strongest first."""
     problems: list[ConfigError] = []
-    kept = [replace(layer, entries=_without_repeats(layer, problems)) for layer in layers]
+    kept = [layer.replace(entries=_without_repeats(layer, problems)) for layer in layers]
     if combine == "fields":
         servers, own = _by_fields(kept, problems)
     else:
@@ -86,7 +83,7 @@ def _statements(layer: Layer) -> Iterable[Statement]:
         if data is None or (key in ("inputs", "without_servers") and not data):
             continue
         if key == "inputs":
-            data = [replace(item, scope=layer.scope) for item in cast("Sequence[Input]", data)]
+            data = [item.replace(scope=layer.scope) for item in cast("Sequence[Input]", data)]
         pointer = layer.patch.places.get(key, ())
         yield Statement(
             key=key,
@@ -140,7 +137,7 @@ def _by_name(
                     hidden.setdefault(spec.name, []).append(spec.origin)
         found.append(
             [
-                replace(spec, shadowed=hidden[name]) if name in hidden else spec
+                spec.replace(shadowed=hidden[name]) if name in hidden else spec
                 for name, spec in winners.items()
             ]
         )
@@ -192,14 +189,14 @@ def _from_stack(stack: Sequence[tuple[Entry, Layer]], problems: list[ConfigError
             stack = [*stack[:wrong], *stack[wrong + 1 :]]
         else:
             shadowed = [_origin(entry, owner) for entry, owner in stack[1:]]
-            return replace(spec, shadowed=shadowed, origin=_origin(strongest, layer))
+            return spec.replace(shadowed=shadowed, origin=_origin(strongest, layer))
     return None
 
 
 def _stacked(entries: Sequence[Entry]) -> Entry:
     """Fill the strongest entry's missing keys from the weaker ones; none of them is changed."""
     top = entries[0]
-    merged = replace(top, fields={}, notes=[], problems=[], spellings=dict(top.spellings), layers={})
+    merged = top.replace(fields={}, notes=[], problems=[], spellings=dict(top.spellings), layers={})
     for entry in entries:
         for key, value in copy.deepcopy(entry.fields).items():
             if key not in merged.fields:
@@ -248,7 +245,7 @@ _PLACES = {
     "/": "pathSeparator",
 }
 _FIELDS = (
-    *("enabled", "required", "lazy", "reconnect", "replace", "health_check_interval", "denied_tools"),
+    *("enabled", "required", "lazy", "reconnect", "replacement", "health_check_interval", "denied_tools"),
     *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
     *("unset_variables", "title", "description"),
     *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"),
@@ -257,8 +254,7 @@ _FIELDS = (
 _ABSENT = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct):
     """One `${…}` of a template."""
 
     kind: Literal["variable", "input", "place", "secret"]
@@ -311,7 +307,7 @@ def _reference(body: str) -> Reference | None:
 def loosely(parts: Sequence[Piece]) -> list[Piece]:
     """Forget whether a default also replaces an empty value, about which hosts disagree."""
     return [
-        replace(part, operator=":-") if isinstance(part, Reference) and part.operator else part
+        part.replace(operator=":-") if isinstance(part, Reference) and part.operator else part
         for part in parts
     ]
 
@@ -356,7 +352,7 @@ def _flat(spec: ServerSpec) -> dict[str, object]:
 
 
 def _flat_auth(auth: Auth) -> object:
-    found = {item.name: getattr(auth, item.name) for item in fields(auth)}
+    found = {name: getattr(auth, name) for name in field_names(auth)}
     return {name: _flat_value(value) for name, value in found.items()}
 
 

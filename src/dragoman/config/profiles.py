@@ -7,14 +7,13 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Texts
+from dragoman.struct import Struct, field
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ DEFAULT_NAMING = "mcp_{server}_{tool}"
 _NOT_IN_VARIABLES = re.compile(r"[^A-Z0-9_]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(Struct, kw_only=True):
     """How one application is configured.
 
     Everything but `app` follows from its name where it is not given.

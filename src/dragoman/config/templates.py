@@ -26,13 +26,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import KW_ONLY, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from dragoman.errors import MissingVariableError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
+from dragoman.struct import HIDDEN, Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,31 +62,31 @@ _ROOT_VARIABLES = frozenset({"CLAUDE_PROJECT_DIR"})
 _PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpansionContext:
+class ExpansionContext(Struct, kw_only=True):
     """What variables are looked up in, and what relative paths refer to."""
 
-    env: Mapping[str, str] = field(repr=False)
+    env: Annotated[Mapping[str, str], HIDDEN]
     root: str
     """The project's directory."""
     home: str
-    inputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    inputs: Annotated[Mapping[str, str], HIDDEN] = field(default_factory=dict[str, str])
     """Answers to `${input:id}`, by id."""
-    fetched: Mapping[str, str] | None = field(default=None, repr=False)
+    fetched: Annotated[Mapping[str, str] | None, HIDDEN] = None
     """What keyring and commands gave, by what stands in the reference; without it, such a reference stays as
     it is written, for those who only look."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class _Brackets(Struct):
+    opening: str
+    closing: str
+
+
+class Spelling(_Brackets, kw_only=True):
     """A reference that a host does not write as `${…}`: what stands around its name.
 
     Blanks may be there or not.
     """
 
-    opening: str
-    closing: str
-    _: KW_ONLY
     kind: Literal["variable", "input"] = "variable"
     prefix: str = ""
     """What an input's id has in front of the name."""
@@ -99,8 +98,7 @@ class Spelling:
         return f"{self.opening}{name.removeprefix(self.prefix)}{self.closing}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariableSyntax:
+class VariableSyntax(Struct, kw_only=True):
     """Which variable syntax a dialect has; everything else in its text is literal."""
 
     braces: bool = False
@@ -395,8 +393,8 @@ def expand_auth(spec: ServerSpec, expansion: ExpansionContext) -> Auth | None:
         return None
     text = _text_of(spec, expansion)
     given = {name: getattr(spec.auth, name) for name in AUTH_TEXTS}
-    return replace(
-        spec.auth, **{name: text(value, f"auth.{name}") for name, value in given.items() if value is not None}
+    return spec.auth.replace(
+        **{name: text(value, f"auth.{name}") for name, value in given.items() if value is not None}
     )
 
 
@@ -436,8 +434,7 @@ def expand_transport(spec: ServerSpec, expansion: ExpansionContext) -> Transport
 
     transport = spec.transport
     if isinstance(transport, Stdio):
-        return replace(
-            transport,
+        return transport.replace(
             command=path(transport.command, "command"),
             args=[text(arg, f"args.{index}") for index, arg in enumerate(transport.args)],
             env={
@@ -453,8 +450,8 @@ def expand_transport(spec: ServerSpec, expansion: ExpansionContext) -> Transport
     if tls is not None:
         paths = {"ca": tls.ca, "cert": tls.cert, "key": tls.key}
         given = {name: placed(file, f"tls.{name}") for name, file in paths.items() if file is not None}
-        tls = replace(tls, **given)
-    return replace(transport, url=text(transport.url, "url"), headers=headers, tls=tls)
+        tls = tls.replace(**given)
+    return transport.replace(url=text(transport.url, "url"), headers=headers, tls=tls)
 
 
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:

@@ -13,7 +13,6 @@ import copy
 import difflib
 import stat
 import tomllib
-from dataclasses import field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,9 +29,9 @@ from dragoman.config.load import detect, place_path
 from dragoman.config.merge import Reference, differences, pieces
 from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
 from dragoman.storage.files import private_folder, write_atomically
+from dragoman.struct import Struct, field
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ _MARKS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, kw_only=True):
     """A file that servers are written to, and how they are written."""
 
     path: Path
@@ -356,7 +354,7 @@ def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -
     wrong = [note.message for note in found.notes if note.code == "unknown"]
     if wrong:
         raise ConfigError(wrong[0], source=source)
-    return replace(found, extras=spec.extras, origin=spec.origin, notes=spec.notes)
+    return found.replace(extras=spec.extras, origin=spec.origin, notes=spec.notes)
 
 
 def _leaves(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -532,8 +530,7 @@ def _bytes(path: Path) -> tuple[bytes, os.stat_result | None]:
 # ── The catalog of well-known servers, in `catalogue.toml`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Struct, kw_only=True):
     """One server of the catalogue."""
 
     name: str

@@ -14,7 +14,6 @@ import socket
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -26,6 +25,7 @@ from dragoman.model import Settings, Stdio
 from dragoman.server.prepare import prepare
 from dragoman.server.process.environment import child_environment, safe_environment
 from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
 from dragoman.trust.gate import Gate
 from dragoman.trust.layers import project_servers
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from dragoman.trust.redaction import Redactor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerListing:
+class ServerListing(Struct, kw_only=True):
     """The tools and prompts that a server offers."""
 
     tools: Sequence[Mapping[str, Any]]
@@ -66,8 +65,7 @@ PAGE_SECONDS = 5.0
 PROBE_CLOSE_SECONDS = 0.5
 
 
-@dataclass(slots=True)
-class Reached:
+class Reached(MutableStruct):
     """The result of opening a plain connection to an address."""
 
     detail: str = ""
@@ -233,8 +231,7 @@ _DOUBTFUL = frozenset({"type", "unknown", "conflict", "path", "name"})
 _APIS = ("openai", "anthropic", "gemini")
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(MutableStruct):
     """One stage of a diagnosis."""
 
     name: str
@@ -249,8 +246,7 @@ class Stage:
         return self.outcome != "failed"
 
 
-@dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(MutableStruct):
     """The result of `diagnose`: the stages of one connection, and why it failed."""
 
     spec: ServerSpec
@@ -349,7 +345,7 @@ class _Run:
         keep: int = TAIL_LINES,
     ) -> None:
         limit = spec.connect_timeout if seconds is None else seconds
-        self._spec = replace(spec, timeouts={**spec.timeouts, "connect": limit})
+        self._spec = spec.replace(timeouts={**spec.timeouts, "connect": limit})
         self._settings = settings
         self._until = time.monotonic() + limit
         self.result = Diagnosis(spec)
@@ -379,7 +375,7 @@ class _Run:
                 result.stages.append(Stage("probe", "failed", GUARD, self._reason(error)))
             result.error = error
             found = explain(error, self._spec)
-            result.explanation = replace(found, cause=self._redactor.mask(found.cause))
+            result.explanation = found.replace(cause=self._redactor.mask(found.cause))
             if self._connection is not None:
                 self._facts["junk"] = self._connection.attempt.junk
             await self._explain(error)
@@ -480,7 +476,7 @@ class _Run:
 
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         events = _Events(self._spec, self._gate, self._on_stage, ready)
-        spec = replace(self._spec, max_message_bytes=self._limits.message_bytes)
+        spec = self._spec.replace(max_message_bytes=self._limits.message_bytes)
         connection = self._connection = Connection(
             spec, transport, events=events, env=os.environ, auth=authorizer, limits=self._limits
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dragoman.diagnosis import signs
@@ -26,6 +25,7 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.model import Stdio
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,7 @@ _ERROR_LINE = re.compile(
 """A line of standard error that names an error; the one at the end of a traceback, for example."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, kw_only=True):
     """Why a server is not ready, and what to do next."""
 
     cause: str

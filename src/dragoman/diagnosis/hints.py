@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dragoman.diagnosis.packages import package_of
@@ -42,6 +41,7 @@ from dragoman.diagnosis.signs import (
 )
 from dragoman.model import Stdio
 from dragoman.server.process.environment import is_launcher, without_password
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,8 +69,7 @@ _PROGRAMS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, kw_only=True):
     """The facts of a diagnosis that failed."""
 
     spec: ServerSpec

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +26,7 @@ MAX_BYTES = 1_000_000
 _VERSION = re.compile(r"\d[\w.!+]*(?:-[\w.+]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Struct):
     """An installed version."""
 
     version: str
@@ -171,8 +171,7 @@ _WITH_VALUE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(Struct, kw_only=True):
     """A package that a command starts."""
 
     registry: str
@@ -249,4 +248,4 @@ def pinned(stdio: Stdio, version: str) -> Stdio:
     bare = spec.removesuffix(package.version).rstrip("@=") if package.version else spec
     word = f"{option}{equals}{bare}{package.joint}{version}"
     args = [*stdio.args[: package.index], word, *stdio.args[package.index + 1 :]]
-    return replace(stdio, args=args)
+    return stdio.replace(args=args)

@@ -6,7 +6,6 @@ It reads files and decides nothing: a review is advice.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -14,6 +13,7 @@ from dragoman.config.load import refused
 from dragoman.diagnosis.doctor import ServerListing
 from dragoman.diagnosis.packages import Installed, Package, installed, package_of
 from dragoman.model import Stdio
+from dragoman.struct import Struct
 from dragoman.trust.findings import inspect_names, inspect_server
 from dragoman.trust.pin_store import Pins
 from dragoman.trust.pins import ANY, HOLDING, ServerPins, Verdict, describe, pins_of
@@ -32,8 +32,7 @@ MOST = 5
 OWN_WORD = "what the server reports, which may differ from the package's version"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class Review(Struct, kw_only=True):
     """The review of one server."""
 
     spec: ServerSpec
@@ -82,7 +81,7 @@ def review(
         verdict = pins.look(spec, pins_now(offered))
         if offered.source == "cache":
             # The cache lacks unusable tools, so a missing tool is not a change.
-            verdict = replace(verdict, changes=[one for one in verdict.changes if one.what != "removed"])
+            verdict = verdict.replace(changes=[one for one in verdict.changes if one.what != "removed"])
         findings = _findings(offered)
     package = package_of(spec.transport) if isinstance(spec.transport, Stdio) else None
     version = None
@@ -90,7 +89,7 @@ def review(
         stdio = spec.transport
         if refused(settings, [spec]):
             # Do not follow paths of an unapproved entry.
-            stdio = replace(stdio, env={}, cwd=None)
+            stdio = stdio.replace(env={}, cwd=None)
         version = installed(package, stdio, root=root, env=os.environ)
         if version is None and offered is not None and offered.version:
             version = Installed(offered.version, OWN_WORD)
@@ -168,7 +167,7 @@ def _findings(offered: ServerListing) -> list[Finding]:
     found = inspect_server(
         offered.tools, prompts=offered.prompts or (), instructions=offered.instructions or ""
     )
-    return [replace(one, excerpt=offered.redactor.mask(one.excerpt)) for one in found]
+    return [one.replace(excerpt=offered.redactor.mask(one.excerpt)) for one in found]
 
 
 # Messages

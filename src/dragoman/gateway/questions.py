@@ -12,7 +12,6 @@ import inspect
 import json
 import logging
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Handlers, json_object
@@ -136,8 +135,7 @@ class Questions:
     def handlers(self, given: Handlers | None = None) -> Handlers:
         """Return handlers for the manager: they ask the clients, and the given ones if no client is meant."""
         given = given or Handlers()
-        return replace(
-            given,
+        return given.replace(
             elicitation=self._handler(ELICIT, given.elicitation),
             sampling=self._handler(SAMPLE, given.sampling),
             list_roots=self._handler(ROOTS, given.list_roots),

@@ -16,12 +16,12 @@ import threading
 import time
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dragoman.model import Handlers, ServerState
 from dragoman.server.late_import import late_import_module
+from dragoman.struct import Struct, force_setattr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -51,8 +51,7 @@ current_handlers: ContextVar[Handlers | None] = ContextVar("current_handlers", d
 """What answers the questions about calls of the current command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct):
     """Where a client is: what decides about its servers."""
 
     root: str
@@ -63,7 +62,7 @@ class Place:
 
     def __post_init__(self) -> None:
         env = {name: value for name, value in self.env.items() if name not in _NOISE}
-        object.__setattr__(self, "env", {**env, "PWD": self.root})
+        force_setattr(self, "env", {**env, "PWD": self.root})
 
     def key(self) -> str:
         """Return a hash of all of it; the environment is in no other form kept or shown."""
@@ -89,10 +88,10 @@ class Workspace:
         """The configuration as it was read, without changes."""
         self.questions = questions
         # Servers start when they are needed, and a broken one must not keep the others from their clients.
-        servers = [replace(spec, lazy=True, required=False) for spec in settings.servers]
+        servers = [spec.replace(lazy=True, required=False) for spec in settings.servers]
         handlers = questions.handlers(Handlers(approval=_approve))
         self.mcp: McpManager = McpManager(
-            replace(settings, servers=servers, auto_reload=False),
+            settings.replace(servers=servers, auto_reload=False),
             handlers=handlers,
             default_trust=trust,
             call_log=settings.call_log is not False,

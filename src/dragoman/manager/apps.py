@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError
@@ -104,7 +103,7 @@ async def read_app(app: App, resources: Resources) -> App:
             content = cast("dict[str, Any]", entry)
             if content.get("uri") == app.uri and _is_page(content.get("mimeType")):
                 ui = _ui(content) or await _listed_ui(app, resources)
-                return replace(app, html=_text(content, app), **_fields(ui))
+                return app.replace(html=_text(content, app), **_fields(ui))
     msg = f"`{app.uri}` of server `{app.server}` is not a page for apps ({MIME_TYPE})"
     raise ServerError(msg, server=app.server)
 

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import RemoteTool
+from dragoman.struct import MutableStruct, Struct
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
 from dragoman.tools.registry import SLICE
@@ -50,8 +50,7 @@ class AsyncRemoteTool(RemoteTool):
         return result.raise_for_error().text
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct):
     """The tools of a server, under the names that they ask for."""
 
     tools: Sequence[ToolDef] = ()
@@ -59,8 +58,7 @@ class _Known:
     """Not offered, but their names stay reserved."""
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(MutableStruct):
     """A long listing that was read ahead of `update`."""
 
     listing: Sequence[dict[str, Any]]

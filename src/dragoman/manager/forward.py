@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import Forwarded, run
@@ -68,7 +67,7 @@ class Forward:
             budget: How long a text of a result may be.
             spill: Keeps what is longer.
         """
-        context = replace(self._context, for_model=True, budget=budget, spill=spill)
+        context = self._context.replace(for_model=True, budget=budget, spill=spill)
         return Forward(self._supervisors, self._resources, context, self._check)
 
     def tool(self, tool: ToolDef) -> dict[str, Any]:

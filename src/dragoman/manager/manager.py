@@ -21,7 +21,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
@@ -192,7 +191,7 @@ class McpManager:
         self._root = root = read.root or str(Path.cwd())
         of_user = self._of_user
         if header_provider is not None:
-            handlers = replace(handlers or Handlers(), headers=header_provider)
+            handlers = (handlers or Handlers()).replace(headers=header_provider)
         self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
         self.registry.owners.append(self)
         self.trust_project = trust_project
@@ -511,9 +510,7 @@ class McpManager:
             from dragoman.call import CallMode
 
             mode = CallMode(detach=detach, pauses=on_input == "return")
-        context = (
-            self._call_context if audience == "model" else replace(self._call_context, audience=audience)
-        )
+        context = self._call_context if audience == "model" else self._call_context.replace(audience=audience)
         call = self._run(
             context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
         )
@@ -718,8 +715,7 @@ class McpManager:
         from dragoman.call import CallMode, make_caller, unrecorded
 
         coerce = coerce if mends is None else mends
-        context = replace(
-            self._call_context,
+        context = self._call_context.replace(
             coerce=coerce,
             budget=budget,
             spill=spill,
@@ -730,7 +726,7 @@ class McpManager:
         if registry is not None:
             context = unrecorded(context, registry)
         elif tools is not None:
-            context = replace(context, registry=tools)
+            context = context.replace(registry=tools)
         mode = CallMode(pauses=True) if returns_questions and self._answers_later else None
         return make_caller(context, self._check_open, mode=mode)
 
@@ -794,8 +790,7 @@ class McpManager:
         settings = self.settings
         return OfUser(
             # The configuration's rules are those of `gate`, and its files were approved or not already.
-            settings=replace(
-                settings,
+            settings=settings.replace(
                 servers=[one.spec for one in self._supervisors.values()],
                 policy=(),
                 layers=None,
@@ -908,7 +903,7 @@ class McpManager:
         """
         supervisor = self._open_server(name)
         if not supervisor.spec.enabled:
-            spec = replace(supervisor.spec, enabled=True)
+            spec = supervisor.spec.replace(enabled=True)
             await self._pool.replace(supervisor, spec, starts=not spec.lazy)
             await self._update_users()
 
@@ -920,7 +915,7 @@ class McpManager:
         """
         supervisor = self._open_server(name)
         if supervisor.spec.enabled:
-            self._pool.install_stopped(replace(supervisor.spec, enabled=False))
+            self._pool.install_stopped(supervisor.spec.replace(enabled=False))
             await self._pool.wait_drained()
             await self._update_users()
 
@@ -1218,7 +1213,7 @@ class McpManager:
             return made
         # One turn of the event loop is what all users have together.
         program = self._of_user.context
-        return replace(made, throttle=program.throttle, failures=program.failures)
+        return made.replace(throttle=program.throttle, failures=program.failures)
 
     def _close_tasks(self) -> None:
         if "_call_context" in self.__dict__:

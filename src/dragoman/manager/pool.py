@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +117,7 @@ class ServerPool:
         self._publish = publish
         self._on_connected = on_connected
         self._adds_headers = handlers.headers is not None
-        self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
+        self._handlers = handlers.replace(headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
         self._keeps_stderr = keeps_stderr
         self._env = os.environ if env is None else env
@@ -263,7 +262,7 @@ class ServerPool:
         """
         new = self._make(spec)
         was_running = old.state in _RUNNING
-        if was_running and spec.replace == "start-first":
+        if was_running and spec.replacement == "start-first":
             error = await self._start_beside(new)
             if error is None and self.install(new, instead_of=old):
                 self.drain_and_stop(old, None)
@@ -291,7 +290,7 @@ class ServerPool:
 
     async def reload(self, found: Settings) -> ConfigReloaded:
         """Apply a configuration that was just read; unchanged servers are not touched."""
-        old = replace(self.settings, servers=[one.spec for one in self.supervisors.values()])
+        old = self.settings.replace(servers=[one.spec for one in self.supervisors.values()])
         # Servers in the code's own settings come and go with them; those that were added later stay.
         given = {spec.name for spec in self._read.servers} if self._read is not None else set[str]()
         self._read = found if self._read is None else hold(self._read, found)
@@ -299,7 +298,7 @@ class ServerPool:
         names = {spec.name for spec in decided.servers}
         kept_out = names | given
         added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in kept_out]
-        self.settings = replace(decided, servers=[*decided.servers, *added])
+        self.settings = decided.replace(servers=[*decided.servers, *added])
         self._gate.update(self.settings)
         self._warn_of_unapproved(old)
         plan = diff(old, self.settings)
@@ -312,7 +311,7 @@ class ServerPool:
         return ConfigReloaded(
             kept=(*plan.keep, *plan.adjust),
             started=tuple(name for name in plan.start if name not in failed),
-            replaced=tuple(name for name in plan.replace if name not in failed),
+            replaced=tuple(name for name in plan.restart if name not in failed),
             stopped=plan.stop,
             failed=failed,
             problems=tuple(self.settings.problems),
@@ -346,7 +345,7 @@ class ServerPool:
         """Make the supervisor of a spec, without starting it."""
         if spec.enabled and is_own_gateway(spec.transport):
             logger.info("%s: not started, since it is dragoman's own gateway", spec.name)
-            spec = replace(spec, enabled=False)
+            spec = spec.replace(enabled=False)
 
         def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
             return self._catalog.update(
@@ -427,7 +426,7 @@ class ServerPool:
             supervisor = self.supervisors[name]
             supervisor.adopt(specs[name])
             self._on_installed(name, supervisor)
-        for name in specs.keys() - {*plan.keep, *plan.adjust, *plan.start, *plan.replace}:
+        for name in specs.keys() - {*plan.keep, *plan.adjust, *plan.start, *plan.restart}:
             self.install_stopped(specs[name])
         failed: dict[str, DragomanError] = {}
 
@@ -445,7 +444,7 @@ class ServerPool:
                 failed[spec.name] = error
 
         async with asyncio.TaskGroup() as group:
-            for name in (*plan.start, *plan.replace):
+            for name in (*plan.start, *plan.restart):
                 group.create_task(change(specs[name]))
         # Put the servers into the order of the configuration: it may decide which tool gets a name.
         for name in specs:

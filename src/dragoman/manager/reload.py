@@ -12,13 +12,12 @@ import asyncio
 import logging
 import os
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
+from dragoman.struct import Struct
 from dragoman.trust.layers import as_read, inputs_of
 
 if TYPE_CHECKING:
@@ -37,20 +36,19 @@ LOOK_MS = 5_000
 MAX_FOLDERS = 64
 
 _READ_AT_EACH_USE = frozenset(
-    {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replace"}
+    {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replacement"}
     | {"trust", "trust_annotations", "timeouts.call", "timeouts.connect"}
     | {"parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"}
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, kw_only=True):
     """What to do with each server, by name."""
 
     keep: Sequence[str] = ()
     adjust: Sequence[str] = ()
     """Keeps running, with changed rules."""
-    replace: Sequence[str] = ()
+    restart: Sequence[str] = ()
     start: Sequence[str] = ()
     stop: Sequence[str] = ()
     forget: Sequence[str] = ()
@@ -61,14 +59,14 @@ def diff(old: Settings, new: Settings) -> Plan:
     """Return what changed from old to new settings; a disabled server counts as absent."""
     before, after = _wanted(old), _wanted(new)
     listed = {spec.name for spec in new.servers}
-    kinds: dict[str, list[str]] = {"keep": [], "adjust": [], "replace": []}
+    kinds: dict[str, list[str]] = {"keep": [], "adjust": [], "restart": []}
     for name in after:
         if name in before:
             kinds[_change(before[name], after[name], old, new)].append(name)
     return Plan(
         keep=tuple(kinds["keep"]),
         adjust=tuple(kinds["adjust"]),
-        replace=tuple(kinds["replace"]),
+        restart=tuple(kinds["restart"]),
         start=tuple(name for name in after if name not in before),
         stop=tuple(name for name in before if name not in after),
         forget=tuple(spec.name for spec in old.servers if spec.name not in before.keys() | listed),
@@ -82,7 +80,7 @@ def unapproved(plan: Plan, refused: Collection[str]) -> Plan:
     """
     held = tuple(name for name in plan.adjust if name in refused)
     adjust = tuple(name for name in plan.adjust if name not in refused)
-    return replace(plan, adjust=adjust, replace=(*plan.replace, *held))
+    return plan.replace(adjust=adjust, restart=(*plan.restart, *held))
 
 
 def hold(old: Settings, new: Settings) -> Settings:
@@ -102,8 +100,7 @@ def hold(old: Settings, new: Settings) -> Settings:
     order = [source.path for source in (*new.sources, *old.sources)]
     kept = [one for one in before.statements if one.source in broken]
     statements = [*(one for one in after.statements if one.source not in broken), *kept]
-    layers = replace(
-        after,
+    layers = after.replace(
         servers=_held(before.servers, after.servers, broken, entries, _hidden(old, broken)),
         own=_held(before.own, after.own, broken, entries, _hidden(old, broken, own=True)),
         # The strongest file first, in search order; statements of a file for one project come before.
@@ -112,7 +109,7 @@ def hold(old: Settings, new: Settings) -> Settings:
             key=lambda one: (one.scope != "local", order.index(one.source) if one.source in order else -1),
         ),
     )
-    return as_read(replace(new, layers=layers))
+    return as_read(new.replace(layers=layers))
 
 
 def _held(
@@ -146,7 +143,7 @@ def _wanted(settings: Settings) -> dict[str, ServerSpec]:
 
 def _change(
     before: ServerSpec, after: ServerSpec, old: Settings, new: Settings
-) -> Literal["keep", "adjust", "replace"]:
+) -> Literal["keep", "adjust", "restart"]:
     # A reload has read files, which imports this; a manager without files does not need it.
     from dragoman.config.merge import differences
 
@@ -162,7 +159,7 @@ def _change(
         unlike.add("inputs")
     if not unlike:
         return "keep"
-    return "adjust" if unlike <= _READ_AT_EACH_USE else "replace"
+    return "adjust" if unlike <= _READ_AT_EACH_USE else "restart"
 
 
 def _templates(spec: ServerSpec) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.call import CallMode, follow_task, run, signature_of
@@ -56,11 +55,9 @@ async def resume_call(
         msg = f"the continuation of `{continuation.tool}` was changed, or is another user's: nothing was sent"
         raise DragomanError(msg, hint="call the tool again")
     _server(context, continuation.server, continuation.server_key, f"the call of `{continuation.tool}`")
-    given = replace(
-        continuation, answers={**continuation.answers, **_checked(context, continuation, answers)}
-    )
+    given = continuation.replace(answers={**continuation.answers, **_checked(context, continuation, answers)})
     if given.open_questions:
-        return _asked(replace(given, signature=signature_of(given, key)))
+        return _asked(given.replace(signature=signature_of(given, key)))
     if not await asyncio.to_thread(claim_continuation, given.id):
         msg = f"the call of `{given.tool}` was continued already: nothing was sent"
         raise DragomanError(msg, hint="call the tool again if it is safe to repeat")

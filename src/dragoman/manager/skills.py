@@ -16,7 +16,6 @@ import hashlib
 import inspect
 import json
 import re
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -190,7 +189,7 @@ class Skills:
         skill = await self.get(server, uri)
         self._check_usable(skill)
         await asyncio.to_thread(self._remember, skill)
-        return replace(skill, is_approved=True)
+        return skill.replace(is_approved=True)
 
     async def _entries(self, session: Session, server: str) -> list[dict[str, Any]]:
         if session.skill_settings is None:
@@ -245,7 +244,7 @@ class Skills:
 
     def _with_approval(self, skill: Skill) -> Skill:
         known = self._approvals().get(self._identity(skill))
-        return replace(skill, is_approved=known is not None and known == content_hash(skill))
+        return skill.replace(is_approved=known is not None and known == content_hash(skill))
 
     def _identity(self, skill: Skill) -> str:
         return f"{self._key(skill.server)} {skill.uri}"

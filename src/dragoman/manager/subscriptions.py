@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from dragoman.errors import DragomanError
@@ -89,7 +88,7 @@ class Subscriptions:
             self._given_roots = given
         elif given is not None:
             self._given_roots = lambda _: given
-        return replace(handlers, roots=self.roots)
+        return handlers.replace(roots=self.roots)
 
     def roots(self, server: str) -> Sequence[str] | None:
         """Return the current roots of a server."""

@@ -14,15 +14,14 @@ import inspect
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from weakref import WeakValueDictionary
 
 from dragoman.errors import ConnectError, DragomanError, UserLimitError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.manager.manager import McpManager
 from dragoman.manager.pool import wait_all
 from dragoman.model import MAX_USER_CHARS, Auth, Handlers, Stdio, UserStatus
+from dragoman.struct import Struct, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
@@ -54,8 +53,7 @@ PAUSE = 0.05
 """Seconds that a user stays connected after each request, even if others wait: the next often follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserOptions:
+class UserOptions(Struct, kw_only=True):
     """What `as_user` was given; what it was not given stays as it was."""
 
     headers: Mapping[str, str] | HeaderProvider | None = None
@@ -65,8 +63,7 @@ class UserOptions:
     env: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfUser:
+class OfUser(Struct, kw_only=True):
     """What the manager of a user gets from the program's."""
 
     settings: Settings
@@ -296,14 +293,14 @@ class UserManager(McpManager):
         self._siblings = siblings
         self._held = 0
         self._room = _Room(siblings, self)
-        program = self._of_user = self._shared = replace(share(), room=self._room)
+        program = self._of_user = self._shared = share().replace(room=self._room)
         self._options = UserOptions()
         self._own_handlers = options.handlers or program.handlers or Handlers()
         self._program_headers = program.handlers.headers if program.handlers else None
         self._environment = dict(os.environ if program.env is None else program.env)
         self._adopt(options)
         super().__init__(
-            replace(program.settings, root=program.root, servers=self._specs(program)),
+            program.settings.replace(root=program.root, servers=self._specs(program)),
             inputs=program.inputs,
             trust_project=program.trust_project,
             cache=False,
@@ -338,9 +335,9 @@ class UserManager(McpManager):
 
     def _adopt(self, options: UserOptions) -> None:
         given = {
-            one.name: value for one in fields(options) if (value := getattr(options, one.name)) is not None
+            name: value for name in field_names(options) if (value := getattr(options, name)) is not None
         }
-        self._options = replace(self._options, **given)
+        self._options = self._options.replace(**given)
         self._own_handlers = options.handlers or self._own_handlers
         self._environment.update(options.env or {})
 
@@ -353,7 +350,7 @@ class UserManager(McpManager):
         for spec in program.settings.servers:
             auth = self._auth(spec.name)
             is_given = isinstance(auth, Auth) and not isinstance(spec.transport, Stdio)
-            specs.append(replace(spec, lazy=False, auth=auth if is_given else spec.auth))
+            specs.append(spec.replace(lazy=False, auth=auth if is_given else spec.auth))
         return specs
 
     def _auth(self, server: str) -> str | Auth | None:
@@ -487,9 +484,9 @@ class UserManager(McpManager):
 
     async def follow(self) -> None:
         """Have the servers that the program has now; connections of unchanged ones stay."""
-        program = self._of_user = self._shared = replace(self._share(), room=self._room)
+        program = self._of_user = self._shared = self._share().replace(room=self._room)
         specs = {spec.name: spec for spec in self._specs(program)}
-        self._pool.settings = replace(program.settings, servers=list(specs.values()))
+        self._pool.settings = program.settings.replace(servers=list(specs.values()))
         self._gate.update(self._pool.settings)
         for name, supervisor in list(self._supervisors.items()):
             if name not in specs:
@@ -576,8 +573,7 @@ class UserManager(McpManager):
             answer = await asyncio.to_thread(handler, request)
             return await answer if inspect.isawaitable(answer) else answer
 
-        return replace(
-            now,
+        return now.replace(
             **{kind: late(kind) for kind in _ASKED},
             headers=self._headers,
             approval=None if now.approval is None else approve,

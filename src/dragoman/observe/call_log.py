@@ -18,13 +18,12 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from dragoman.errors import DragomanError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.observe.metrics import Metrics
 from dragoman.storage.files import private_folder, state_folder
+from dragoman.struct import Struct, field
 from dragoman.trust.masking import MARGIN, MASK, MAX_DEPTH, excerpt, is_sensitive_name, mask_text
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ _WINDOW = MAX_TEXT_CHARS + MARGIN
 Why: TypeAlias = Literal["redacted", "cut"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(Struct, kw_only=True):
     """One call as it was logged."""
 
     number: int

@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, StateChanged
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ServerState
+from dragoman.struct import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,8 +53,7 @@ _LIVE = frozenset({ServerState.READY, ServerState.DEGRADED})
 _UNMADE = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(Struct, kw_only=True):
     """How long calls took, in seconds."""
 
     count: int = 0
@@ -80,8 +78,7 @@ class Latency:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolMetrics:
+class ToolMetrics(Struct, kw_only=True):
     """A reading of one tool's calls."""
 
     tool: str
@@ -114,8 +111,7 @@ class ToolMetrics:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerMetrics:
+class ServerMetrics(Struct, kw_only=True):
     """A reading of one server: its calls, tool by tool, and its life."""
 
     server: str

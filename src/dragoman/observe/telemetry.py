@@ -22,12 +22,11 @@ import logging
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from dragoman.errors import DragomanError, ProtocolError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
+from dragoman.struct import Struct, field
 from dragoman.trust.addresses import split_url
 from dragoman.trust.masking import excerpt, mask_text
 from dragoman.trust.redaction import current_redactor
@@ -51,8 +50,7 @@ MAX_MESSAGE_CHARS = 300
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class Peer(Struct, kw_only=True):
     """The server at the other end of a connection; made once for each connection."""
 
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.server.oauth.safe_fetch import Fetcher, FetchError, ForbiddenTargetError, parse, written_reach
+from dragoman.struct import Struct
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ MAX_TEXT = 200
 MAX_HEADERS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCard:
+class ServerCard(Struct):
     """What a server says about itself; every text is one safe line."""
 
     title: str = ""

@@ -13,7 +13,6 @@ import inspect
 import logging
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -27,6 +26,7 @@ from dragoman.model import Handlers, Http, Sse, Stdio
 from dragoman.server.protocol import sdk
 from dragoman.server.protocol.dispatcher import Deadline, current_deadline, past_the_sdk
 from dragoman.server.protocol.wire import ConnectAttempt
+from dragoman.struct import MutableStruct
 from dragoman.trust.addresses import read_link
 from dragoman.trust.limits import Limits
 from dragoman.trust.pin_checker import declared_by
@@ -215,8 +215,7 @@ LONGEST_CALL = 600.0
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Silence:
+class _Silence(MutableStruct):
     """How long a server has been silent while calls wait for it."""
 
     since: float
@@ -225,8 +224,7 @@ class _Silence:
     calls: int = 0
 
 
-@dataclass(slots=True)
-class _Check:
+class _Check(MutableStruct):
     """The probes of a server whose call timed out."""
 
     heard: int

@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,7 @@ async def fetch(spec: ServerSpec, expansion: ExpansionContext) -> ExpansionConte
                 hint=value.hint,
             )
         found[body] = value
-    return replace(expansion, fetched=found)
+    return expansion.replace(fetched=found)
 
 
 async def _value(spec: ServerSpec, body: str, expansion: ExpansionContext) -> str | _NoValueError:
@@ -257,7 +256,7 @@ async def prepare(spec: ServerSpec, expansion: ExpansionContext, gate: Gate) -> 
     auth = expand_auth(spec, expansion)
     if program and isinstance(transport, Stdio):
         # Start the file that was approved: a second search of the PATH could find another one.
-        transport = replace(transport, command=program)
+        transport = transport.replace(command=program)
     has_files = isinstance(transport, Stdio) and bool(transport.env_file)
     env_files = await asyncio.to_thread(env_file_values, transport) if has_files else []
     gate.register_secrets(transport, expansion.env, auth, env_files=env_files)
@@ -284,8 +283,7 @@ def resolve_paths(transport: Transport, root: str) -> Transport:
     """Resolve the relative paths of a stdio server against the project's directory."""
     if not isinstance(transport, Stdio) or not root:
         return transport
-    return replace(
-        transport,
+    return transport.replace(
         cwd=_resolved(root, transport.cwd or ""),
         env_file=[_resolved(root, name) for name in transport.env_file],
     )

@@ -18,7 +18,6 @@ import inspect
 import json
 import logging
 from contextvars import Context, ContextVar
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import ConnectionLostError, DragomanError, InvalidArgumentsError, ProtocolError
@@ -26,6 +25,7 @@ from dragoman.model import Handlers, Stdio
 from dragoman.server.in_progress import LATE_SECONDS
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
+from dragoman.struct import asdict
 from dragoman.trust.redaction import current_redactor
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ class Lease:
         The standard error may quote the data of any user: only the program itself sees it.
         """
         found = self._hub.connection.attempt
-        return found if self._sees_stderr else replace(found, stderr=None, on_stage=None)
+        return found if self._sees_stderr else found.replace(stderr=None, on_stage=None)
 
     @property
     def era(self) -> Era | None:

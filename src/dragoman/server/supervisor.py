@@ -14,7 +14,6 @@ import random
 import re
 import time
 from contextvars import Context
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
@@ -678,7 +677,7 @@ class Supervisor(ConnectionEvents):
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
-        spec = replace(self.spec, max_message_bytes=self.limits.message_bytes)
+        spec = self.spec.replace(max_message_bytes=self.limits.message_bytes)
 
         def make(events: ConnectionEvents, handlers: Handlers | None) -> Connection:
             return module.Connection(
@@ -715,10 +714,10 @@ class Supervisor(ConnectionEvents):
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
         # Variables are read again for each connection.
-        expansion = replace(self._expansion, env=copy_of(self._expansion.env))
+        expansion = self._expansion.replace(env=copy_of(self._expansion.env))
         transport, auth = await prepare(self.spec, expansion, self._gate)
         if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
-            transport = replace(transport, log_file=str(kept_path(self.spec)))
+            transport = transport.replace(log_file=str(kept_path(self.spec)))
         return transport, auth
 
     # The events of the connection. A connection that was replaced may still end or list: it is ignored.

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import (
@@ -208,7 +207,7 @@ class TaskFollower:
             async def ask(session: Session, key: str = key, request: object = request) -> None:
                 answer = await session.answer_question(request)
                 # Noted before the event loop can do anything else: the user must not be asked again.
-                self.record = replace(self.record, answers={**self.record.answers, key: answer})
+                self.record = self.record.replace(answers={**self.record.answers, key: answer})
                 self._store.note(self.record)
 
             try:
@@ -224,7 +223,7 @@ class TaskFollower:
         unsent = {key: self.record.answers[key] for key in asked if key not in self.record.sent}
         if unsent:
             await self._use(lambda session: session.update_task(self.record.task_id, unsent))
-            self.record = replace(self.record, sent=(*self.record.sent, *unsent))
+            self.record = self.record.replace(sent=(*self.record.sent, *unsent))
             await self._write(self._store.save, self.record)
 
     async def _wait(self) -> dict[str, Any] | None:
@@ -327,8 +326,7 @@ def _updated(record: TaskRecord, state: Mapping[str, Any]) -> TaskRecord:
     """Return a record with the fields of a state that the server sent."""
     status, message = state.get("status"), state.get("statusMessage")
     ttl, poll = _seconds(state.get("ttlMs")), _seconds(state.get("pollIntervalMs"))
-    return replace(
-        record,
+    return record.replace(
         status=status if isinstance(status, str) else record.status,
         message=for_log(message, MAX_MESSAGE) if isinstance(message, str) else record.message,
         ttl=ttl if "ttlMs" in state else record.ttl,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, Literal, TypeVar
 
 from dragoman.errors import ConfigError
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -280,8 +280,7 @@ def read_regular(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile(Generic[T]):
+class StoredFile(Struct, Generic[T]):
     """A file that is read whole, and changed under a lock by replacing it."""
 
     path: Path

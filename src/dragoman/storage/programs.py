@@ -12,14 +12,13 @@ import json
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import asdict, field, fields
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from filelock import FileLock, Timeout
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import private_folder, user_data_folder, write_atomically
 from dragoman.storage.tasks import signing_key
+from dragoman.struct import HIDDEN, Struct, asdict, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +31,7 @@ KEEP = 30 * 86_400.0
 _SUFFIX = ".program"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedProgram:
+class SavedProgram(Struct, kw_only=True):
     """A program at one of its calls."""
 
     id: str
@@ -42,17 +40,17 @@ class SavedProgram:
     tool: str
     """The exposed name."""
     server: str
-    arguments: Mapping[str, Any] = field(repr=False)
-    code: str = field(repr=False)
+    arguments: Annotated[Mapping[str, Any], HIDDEN]
+    code: Annotated[str, HIDDEN]
     created: float = 0.0
-    printed: str = field(default="", repr=False)
+    printed: Annotated[str, HIDDEN] = ""
     calls: int = 0
     names: Sequence[str] = ()
     """What the program and those before it have defined."""
     imports: Sequence[str] = ()
-    continuation: str = field(default="", repr=False)
+    continuation: Annotated[str, HIDDEN] = ""
     """The server's questions, as `Continuation.to_json` writes them."""
-    snapshot: bytes = field(default=b"", repr=False)
+    snapshot: Annotated[bytes, HIDDEN] = b""
 
 
 class ProgramStore:
@@ -161,7 +159,7 @@ class ProgramStore:
             raw = cast("dict[str, Any]", json.loads(head))
             if raw.pop("version", None) != VERSION:
                 return None
-            known = {one.name for one in fields(SavedProgram)}
+            known = field_names(SavedProgram)
             kept = {key: value for key, value in raw.items() if key in known}
             return SavedProgram(**kept, snapshot=snapshot)
         except (OSError, ValueError, TypeError):

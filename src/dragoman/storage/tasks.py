@@ -17,12 +17,11 @@ import secrets
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, field, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import data_folder, private_folder, user_data_folder, write_atomically
 from dragoman.storage.task_journal import TaskJournal, recover
+from dragoman.struct import HIDDEN, Struct, asdict, field, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +38,7 @@ KEEP_UNKNOWN = 30 * 86_400.0
 _SUFFIX = ".task"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRecord:
+class TaskRecord(Struct, kw_only=True):
     """One task as it is kept."""
 
     id: str
@@ -48,7 +46,7 @@ class TaskRecord:
     server: str
     server_key: str
     """The fingerprint of the server's entry: another server of that name never gets the id."""
-    task_id: str = field(repr=False)
+    task_id: Annotated[str, HIDDEN]
     """The server's id."""
     tool: str
     original_name: str
@@ -60,7 +58,7 @@ class TaskRecord:
     """Seconds after which the server may drop the task; `None` for unlimited."""
     poll: float = 1.0
     """Seconds between two questions for its status."""
-    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    answers: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """The answers to the server's questions, by key."""
     sent: tuple[str, ...] = ()
     """The keys of answers that the server has confirmed."""
@@ -162,7 +160,7 @@ class TaskStore:
 
     def finish(self, record: TaskRecord, status: str) -> None:
         """Mark a task whose result is handed out now."""
-        self.save(replace(record, status=status, finished=time.time(), answers={}))
+        self.save(record.replace(status=status, finished=time.time(), answers={}))
 
     def forget(self, identifier: str) -> None:
         """Remove a record."""
@@ -237,8 +235,8 @@ def _read(path: Path) -> TaskRecord | None:
         table = cast("dict[str, Any]", raw)
         if table.get("version") != VERSION:
             return None
-        known = {one.name for one in fields(TaskRecord)}
+        known = field_names(TaskRecord)
         record = TaskRecord(**{key: value for key, value in table.items() if key in known})
-        return replace(record, sent=tuple(record.sent))
+        return record.replace(sent=tuple(record.sent))
     except (OSError, ValueError, TypeError):
         return None

@@ -14,12 +14,12 @@ import json
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, ProtocolError
 from dragoman.model import Part, ServerSpec, Stdio, ToolDef, ToolResult
+from dragoman.struct import HIDDEN, MutableStruct
 from dragoman.tools.local import LocalTool, tool
 
 if TYPE_CHECKING:
@@ -231,16 +231,15 @@ INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 
 
-@dataclass(slots=True, kw_only=True)
-class ScriptedCall:
+class ScriptedCall(MutableStruct, kw_only=True):
     """One recorded call."""
 
     tool: str
     arguments: Mapping[str, Any]
     cancelled: bool = False
     """True if the caller cancelled it, or it timed out."""
-    _wire: MemoryWire = field(repr=False)
-    _token: object = field(default=None, repr=False)
+    _wire: Annotated[MemoryWire, HIDDEN]
+    _token: Annotated[object, HIDDEN] = None
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the caller, if it asked for progress."""
@@ -259,11 +258,10 @@ class ScriptedCall:
         return await self._wire.ask(method, params or {})
 
 
-@dataclass(frozen=True, slots=True)
 class InProcess(Stdio):
     """The transport to a scripted server: memory instead of a child process."""
 
-    server: ScriptedServer | None = field(default=None, kw_only=True, repr=False)
+    server: Annotated[ScriptedServer | None, HIDDEN] = None
 
     def open(
         self, *, name: str, attempt: ConnectAttempt, rpc: Rpc, on_end: Callable[[str], None]

@@ -12,8 +12,8 @@ import marshal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.events import ToolsChanged
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ToolDef
+from dragoman.struct import Struct
 from dragoman.tools.names import around_tool, is_exposed
 from dragoman.tools.schema.cost import is_plain
 from dragoman.trust.limits import Limits
@@ -41,8 +41,7 @@ _KNOWN_DIALECTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class Rejected(Struct, kw_only=True):
     """A rejected definition and the reason."""
 
     tool: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -147,8 +146,7 @@ class HostTools:
             return export.left_out[tool.name]
         shape = export.tools[0]["function"]
         func = tool.func if self._error is None or tool.func is None else _raising(tool.func, self._error)
-        return replace(
-            tool,
+        return tool.replace(
             name=name,
             description=shape.get("description", tool.description),
             input_schema=shape["parameters"],

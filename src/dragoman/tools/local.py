@@ -12,9 +12,9 @@ import inspect
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Concatenate,
     Generic,
@@ -28,6 +28,7 @@ from typing import (
 
 from dragoman.errors import InvalidArgumentsError
 from dragoman.model import Part, ToolDef, ToolResult
+from dragoman.struct import HIDDEN, Struct, field, force_setattr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +52,7 @@ _SPHINX_NAME = re.compile(r"\*{0,2}(\w+)")
 _PARAMETER_FIELDS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "kwarg"})
 
 
-@dataclass(frozen=True, slots=True)
-class Docstring:
+class Docstring(Struct):
     """A parsed docstring."""
 
     description: str
@@ -178,17 +178,16 @@ _SCHEMAS = ("input_schema", "output_schema")
 _BINDING = frozenset({"self", "cls"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalTool(ToolDef, Generic[P, R_co]):
+class LocalTool(ToolDef, Generic[P, R_co], kw_only=True, eq=False):
     """A tool that is a Python function, and can still be called as that function.
 
     In a class body it is a method: accessed through an instance, it is the tool of that instance.
     """
 
-    function: Callable[P, R_co] = field(repr=False)
+    function: Annotated[Callable[P, R_co], HIDDEN]
     """The decorated function; calling the tool calls it, without conversion."""
-    _reader: _Reader = field(repr=False)
-    _binds_class: bool = field(default=False, repr=False)
+    _reader: Annotated[_Reader, HIDDEN]
+    _binds_class: Annotated[bool, HIDDEN] = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself."""
@@ -221,7 +220,7 @@ class LocalTool(ToolDef, Generic[P, R_co]):
                 return ToolDef.__getattr__(self, name)
             self._reader.read()
             for key in _SCHEMAS:
-                object.__setattr__(self, key, getattr(self._reader, key))
+                force_setattr(self, key, getattr(self._reader, key))
             return getattr(self, name)
 
 
@@ -305,8 +304,7 @@ def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> Local
         _reader=reader,
         **fields,
     )
-    for key in _SCHEMAS:
-        object.__delattr__(made, key)
+    made.unset_schemas()
     return made
 
 

@@ -29,7 +29,7 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,8 +53,7 @@ DIGEST_CHARS = 16
 _LETTER_OR_UNDERSCORE = re.compile(r"[A-Za-z_]")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, dict=True):
     """The names that an API allows."""
 
     characters: str

@@ -15,7 +15,6 @@ import asyncio
 import inspect
 import json
 import logging
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import (
@@ -26,7 +25,7 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.events import NameContested
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import MutableStruct, field
 from dragoman.suggest import suggest
 from dragoman.tools.host import HostTools
 from dragoman.tools.names import (
@@ -85,8 +84,7 @@ class Permit(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(MutableStruct):
     """A server's tool, with its preferred name and as it is offered."""
 
     pair: Pair
@@ -96,8 +94,7 @@ class _Claim:
     offered: ToolDef | None = None
 
 
-@dataclass(slots=True)
-class Settled:
+class Settled(MutableStruct):
     """The effect of a change on the tools of all servers."""
 
     before: dict[str, list[ToolDef]] = field(default_factory=dict[str, "list[ToolDef]"])
@@ -549,7 +546,7 @@ class ToolRegistry(ToolSet):
             claim.offered = None
 
     def _offer(self, claim: _Claim, name: str, settled: Settled) -> None:
-        tool = claim.tool if name == claim.tool.name else replace(claim.tool, name=name)
+        tool = claim.tool if name == claim.tool.name else claim.tool.replace(name=name)
         if self._host is not None:
             if (hosted := self._host.add(tool)) is None:
                 return

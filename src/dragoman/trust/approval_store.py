@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import StoredFile, data_folder, project_root
+from dragoman.struct import Struct
 from dragoman.trust.approvals import (
     Approval,
     Evidence,
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
 Gather: TypeAlias = "Callable[[ServerSpec, str | os.PathLike[str], Iterable[Input]], Evidence]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Struct, kw_only=True):
     """A project's server as it is now, and its approval."""
 
     spec: ServerSpec
@@ -116,7 +114,7 @@ class Approvals:
             if found is None:
                 errors[spec.name] = refusal(spec, home)
                 continue
-            then = replace(found, parts=entry_parts(found.parts))
+            then = found.replace(parts=entry_parts(found.parts))
             if changes := changes_of(then, now):
                 errors[spec.name] = refusal(spec, home, changes=changes)
         return errors

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import MISSING, asdict, field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, Stdio
+from dragoman.struct import Struct, asdict, defaults, field, field_names
 from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded
 
@@ -62,7 +61,7 @@ NOT_COUNTED: Mapping[str, frozenset[str]] = {
         # The approval is stored by name; the transport and the login are hashed part by part.
         {"name", "transport", "auth"}
         # When and how long it runs: this changes neither what runs nor what a model sees.
-        | {"enabled", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
+        | {"enabled", "lazy", "reconnect", "replacement", "timeouts", "health_check_interval"}
         | {"max_concurrency", "parallel", "share"}
         # Texts for people, and the place of the entry.
         | {"title", "description", "origin", "shadowed", "lines", "extras", "notes"}
@@ -77,8 +76,7 @@ NOT_COUNTED: Mapping[str, frozenset[str]] = {
 """The fields that an approval does not cover, by class; it covers every other field."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Covered:
+class Covered(Struct, kw_only=True):
     """One file, or the files of one folder, whose content the approval covers."""
 
     path: str
@@ -90,8 +88,7 @@ class Covered:
     """The target, if it is a symbolic link."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, kw_only=True):
     """The files and programs on disk that an entry refers to, and its inputs."""
 
     programs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -135,11 +132,11 @@ def counted_fields(of: Any, leave: frozenset[str] = frozenset()) -> dict[str, An
     """Return the covered fields that differ from their defaults."""
     left = NOT_COUNTED.get(type(of).__name__, frozenset())
     found: dict[str, Any] = {}
-    for one in fields(of):
-        value = getattr(of, one.name)
-        default = one.default_factory() if one.default_factory is not MISSING else one.default
-        if one.name not in left | leave and value != default:
-            found[one.name] = value
+    usual = defaults(of)
+    for name in field_names(of):
+        value = getattr(of, name)
+        if name not in left | leave and (name not in usual or value != usual[name]):
+            found[name] = value
     return found
 
 
@@ -189,7 +186,7 @@ def sources(spec: ServerSpec) -> list[tuple[str, str]]:
 
 
 def _all_texts(spec: ServerSpec) -> Iterable[str]:
-    yield from _texts([getattr(spec.transport, one.name) for one in fields(spec.transport)])
+    yield from _texts([getattr(spec.transport, name) for name in field_names(spec.transport)])
     if spec.auth is not None:
         yield from _texts(asdict(spec.auth))
 
@@ -197,8 +194,8 @@ def _all_texts(spec: ServerSpec) -> Iterable[str]:
 def _texts(value: object) -> Iterable[str]:
     if isinstance(value, str):
         yield value
-    elif hasattr(value, "__dataclass_fields__"):
-        yield from _texts(asdict(cast("Any", value)))
+    elif isinstance(value, Struct):
+        yield from _texts(asdict(value))
     elif isinstance(value, list | tuple):
         for item in cast("Iterable[object]", value):
             yield from _texts(item)
@@ -210,8 +207,8 @@ def plain(value: object) -> object:
     """Convert values that JSON does not know, such as other kinds of mappings."""
     if isinstance(value, set | frozenset):
         return sorted(map(str, cast("Iterable[object]", value)))
-    if hasattr(value, "__dataclass_fields__"):
-        return asdict(cast("Any", value))
+    if isinstance(value, Struct):
+        return asdict(value)
     return list(cast("Iterable[object]", value))
 
 
@@ -238,8 +235,7 @@ _MAX_ROWS = 40
 """Files listed in a question, so that the command stays in sight."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, kw_only=True):
     """One approval: this content may be used under that name in that project."""
 
     root: str
@@ -381,15 +377,13 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
 
 
 def _other_rows(of: Any, shown: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for one in fields(of):
-        value = getattr(of, one.name)
-        if one.name in shown or value in (one.default, None, (), []):
+    usual = defaults(of)
+    for name in field_names(of):
+        value = getattr(of, name)
+        if name in shown or value in (usual.get(name), None, (), []):
             continue
         text = value if isinstance(value, str) else json.dumps(value, default=plain)
-        yield (
-            one.name.replace("_", " "),
-            unfolded(mask_value(text) if one.name in Auth.SECRETS else text),
-        )
+        yield name.replace("_", " "), unfolded(mask_value(text) if name in Auth.SECRETS else text)
 
 
 def _quoted(word: str) -> str:

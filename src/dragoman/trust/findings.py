@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 from dragoman.trust.sanitizing import for_log, for_model, look_alikes, odd_letters
 from dragoman.visible import hidden_in
 
@@ -214,8 +214,7 @@ MAX_TEXTS = 2_000
 EXCERPT_CHARS = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, kw_only=True):
     """One suspicious text."""
 
     kind: Kind

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import (
@@ -353,7 +352,7 @@ class Gate:
             size = spec.max_message_bytes
             size = min(size, limits.message_bytes) if narrows else size
             # Larger messages are only useful if their results fit too.
-            limits = replace(limits, message_bytes=size, result_bytes=max(size, limits.result_bytes))
+            limits = limits.replace(message_bytes=size, result_bytes=max(size, limits.result_bytes))
         if spec.limits:
             limits, problems = read_limits(dict(spec.limits), limits, only_narrow=narrows)
             for problem in problems:
@@ -617,7 +616,7 @@ def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool)
 
 def _own_policy(policy: Policy | Mapping[str, Any] | list[Any]) -> ReadPolicy:
     if isinstance(policy, Policy):
-        rules = [replace(rule, scope="code") for rule in policy.rules]
+        rules = [rule.replace(scope="code") for rule in policy.rules]
         # `allow` is the default of `Policy`, so it does not count as a choice.
         return ReadPolicy(rules=rules, default=None if policy.default == "allow" else policy.default)
     read = read_policy(policy, scope="code", source="code")

@@ -18,10 +18,10 @@ their content. Three kinds of settings are different:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Note, Statement
+from dragoman.struct import Struct, asdict
 from dragoman.trust.sanitizing import for_log, unfolded
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def as_read(settings: Settings) -> Settings:
     return (
         settings
         if layers is None
-        else replace(_decided(settings, layers), layers=layers, trusts_project=False)
+        else _decided(settings, layers).replace(layers=layers, trusts_project=False)
     )
 
 
@@ -72,7 +72,7 @@ def effective(settings: Settings, *, refused: Collection[str], trusts_settings: 
     if layers is None:
         return settings
     if not has_project(settings):
-        return replace(settings, layers=None, trusts_project=trusts_settings)
+        return settings.replace(layers=None, trusts_project=trusts_settings)
     everything = _decided(settings, layers)
     found = _decided(settings, layers, refused=refused, trusts_settings=trusts_settings)
     changed = {
@@ -80,7 +80,7 @@ def effective(settings: Settings, *, refused: Collection[str], trusts_settings: 
         for name in _OF_FILES
         if getattr(settings, name) != getattr(everything, name)
     }
-    return replace(found, **changed)
+    return found.replace(**changed)
 
 
 _OF_FILES = (
@@ -98,8 +98,7 @@ def _decided(
     # A file that is named may also be one of the profile's own, which are hidden then.
     hidden = {one.path for one in sources if one.status == "hidden"}
     hidden -= {one.path for one in sources if one.status in ("loaded", "broken")}
-    return replace(
-        settings,
+    return settings.replace(
         servers=_switched(chosen, settings, counted),
         enabled=_strongest(counted, "enabled") is not False,
         auto_reload=_strongest(counted, "auto_reload") is True,
@@ -181,7 +180,7 @@ def _servers(
         else:
             unapproved.append(theirs)
             note = Note(code="conflict", key="", message=rivalry(theirs))
-            chosen.append(replace(mine, notes=[*mine.notes, note]))
+            chosen.append(mine.replace(notes=[*mine.notes, note]))
     return chosen, unapproved
 
 
@@ -202,7 +201,7 @@ def _sources(settings: Settings, layers: Layers, *, trusts_settings: bool) -> Se
     for source in settings.sources:
         seen = any(one.scope != "project" and one.status == "loaded" for one in found)
         hides = source.status == "hidden" and source.scope != "project" and not seen
-        found.append(replace(source, status="loaded") if hides else source)
+        found.append(source.replace(status="loaded") if hides else source)
     return found
 
 
@@ -232,7 +231,7 @@ def _switched(
         off = "on the list of excluded servers" if spec.name in without else off
         if off and spec.enabled:
             note = Note(code="unused", key="", message=f"off: {off}")
-            found.append(replace(spec, enabled=False, notes=[*spec.notes, note]))
+            found.append(spec.replace(enabled=False, notes=[*spec.notes, note]))
         else:
             found.append(spec)
     return found
@@ -322,8 +321,8 @@ def settings_summary(statements: Sequence[Statement]) -> str:
 
 
 def _plain(value: object) -> object:
-    if hasattr(value, "__dataclass_fields__"):
-        return asdict(cast("Any", value))
+    if isinstance(value, Struct):
+        return asdict(value)
     return list(cast("Iterable[object]", value)) if isinstance(value, set | frozenset | tuple) else str(value)
 
 
@@ -334,15 +333,14 @@ def silenced(read: ReadPolicy, source: str) -> ReadPolicy:
     """Return a project's rules without their text: no text of an unapproved file reaches a model."""
     file = for_log(source.replace("\\", "/").rpartition("/")[2], 100)
     rules = [
-        replace(
-            rule,
+        rule.replace(
             name=f"rule {number} of {file}",
             reason=f"a rule of the project's file {file}",
             source=for_log(rule.source.replace("\\", "/").rpartition("/")[2], 100),
         )
         for number, rule in enumerate(read.rules, 1)
     ]
-    return replace(read, rules=rules)
+    return read.replace(rules=rules)
 
 
 def project_servers(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:

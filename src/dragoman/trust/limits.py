@@ -5,10 +5,9 @@ Nothing is cut or refused here: callers ask, and get the error's text or an empt
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +17,7 @@ SECTION = "limits"
 _KIB, _MIB = 1024, 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, kw_only=True):
     """The limits of one server; 0 switches a limit off where that is allowed."""
 
     message_bytes: int = 16 * _MIB
@@ -59,7 +57,7 @@ class Limits:
 
 
 _UNITS = {"bytes": "bytes", "chars": "characters", "depth": "levels", "nodes": "subschemas"}
-_WHOLE = frozenset(field.name for field in fields(Limits)) - {"calls_per_second"}
+_WHOLE = frozenset(field_names(Limits)) - {"calls_per_second"}
 _MAY_BE_ZERO = frozenset({"calls_per_second"})
 _MAXIMA: Mapping[str, int] = {
     "schema_depth": 200,
@@ -101,7 +99,7 @@ def read_limits(
     if not isinstance(data, dict):
         return limits, [f"`{SECTION}` must be a table"]
     problems: list[str] = []
-    known = {field.name for field in fields(Limits)}
+    known = field_names(Limits)
     taken: dict[str, Any] = {}
     for key, value in cast("dict[str, object]", data).items():
         if key not in known:
@@ -114,7 +112,7 @@ def read_limits(
             )
         else:
             taken[key] = value
-    return replace(limits, **taken), problems
+    return limits.replace(**taken), problems
 
 
 def _wrong(key: str, value: object) -> str:

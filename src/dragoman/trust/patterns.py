@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 from dragoman.visible import is_visible, visible_part
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class UnmatchableError(Exception):
     """A value is too long, or there are too many, to decide whether they match."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValuePattern:
+class ValuePattern(Struct):
     """One pattern for values: a glob, a glob for paths, a regular expression, a number or a boolean."""
 
     way: Way
@@ -106,8 +105,7 @@ class ValuePattern:
         return any(reading == form or fnmatchcase(reading, form) for form in _forms(self.text, self.way))
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentPattern:
+class ArgumentPattern(Struct):
     """A place in the arguments, and the patterns of which one must match there."""
 
     place: tuple[str, ...]

@@ -14,13 +14,12 @@ import json
 import logging
 import marshal
 import shlex
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.events import DefinitionsChanged
-from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import user_data_folder
+from dragoman.struct import MutableStruct, field
 from dragoman.trust.pin_store import Pins
 from dragoman.trust.pins import (
     ANY,
@@ -58,8 +57,7 @@ class Changes(list[PinChange]):
     """Each change as lines for a person, safe to print and without secrets."""
 
 
-@dataclass(slots=True)
-class _Offer:
+class _Offer(MutableStruct):
     """The last listing of one server and its check."""
 
     tools: Sequence[Mapping[str, Any]] = ()
@@ -270,7 +268,7 @@ class PinChecker:
         """
         if self.withheld(spec, [tool.original_name]):
             offer = self._offers.get(spec.name) or _Offer()
-            raise _refusal(tool.name, spec.name, replace(offer, rule=self.rule(spec)))
+            raise _refusal(tool.name, spec.name, offer.replace(rule=self.rule(spec)))
 
     def changes(self, server: str) -> Changes:
         """Return the differences from the pins, with the fingerprint to approve them."""
@@ -351,7 +349,7 @@ class PinChecker:
         now = pins_of(wholes, hides=self._redactor.holds, capabilities=ANY)
         verdict = self._pins().look(spec, now)
         there = [change for change in verdict.changes if change.what != "removed"]
-        return replace(verdict, changes=there), now
+        return verdict.replace(changes=there), now
 
     def _pins(self) -> Pins:
         if self._store is None:

@@ -9,7 +9,6 @@ import hashlib
 import logging
 import re
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +105,7 @@ class Pins:
                 if trust == "strict":
                     theirs = _pins(self._of_project(), spec.name)
                     verdict = judge(now, (), trust, fixed=(_as_pinned(mine, now), theirs))
-                    return replace(verdict, problem=str(exc))
+                    return verdict.replace(problem=str(exc))
         return verdict
 
     def is_as_checked(self, spec: ServerSpec, digest: str) -> bool:

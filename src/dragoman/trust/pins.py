@@ -23,10 +23,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct, field
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -155,8 +154,7 @@ _DEFAULT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 _MAX_DEPTH = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Struct):
     """One tool, one prompt or the instructions, as pinned."""
 
     hash: str
@@ -164,8 +162,7 @@ class Pin:
     """The pinned fields in canonical form; absent if they are too long or contain a secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPins:
+class ServerPins(Struct, kw_only=True):
     """All pins of one server."""
 
     tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
@@ -178,16 +175,14 @@ class ServerPins:
     """The pins of other listings, by the capabilities declared for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldChange:
+class FieldChange(Struct, kw_only=True):
     """One field that differs, as lines that are safe to print."""
 
     field: str
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinChange:
+class PinChange(Struct, kw_only=True):
     """One tool, prompt or instructions text that differs from its pin."""
 
     kind: Kind
@@ -324,9 +319,9 @@ def _with_set(pins: ServerPins | None, own: ServerPins, capabilities: str) -> Se
     """Return the pins with one set replaced."""
     if pins is None or pins.capabilities == capabilities:
         variants = ServerPins().variants if pins is None else pins.variants
-        return replace(own, capabilities=capabilities, variants=variants)
-    alone = replace(own, capabilities=capabilities, variants={})
-    return replace(pins, variants={**pins.variants, capabilities: alone})
+        return own.replace(capabilities=capabilities, variants=variants)
+    alone = own.replace(capabilities=capabilities, variants={})
+    return pins.replace(variants={**pins.variants, capabilities: alone})
 
 
 def expected(pins: ServerPins, now: ServerPins, *, takes_new: bool) -> ServerPins:
@@ -430,8 +425,7 @@ def describe(change: PinChange) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, kw_only=True):
     """The result of comparing a server's listing with its pins."""
 
     changes: Sequence[PinChange] = ()

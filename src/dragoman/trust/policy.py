@@ -31,12 +31,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, InvalidArgumentsError
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import HIDDEN, Struct, field
 from dragoman.trust.patterns import (
     ArgumentPattern,
     UnmatchableError,
@@ -76,8 +75,7 @@ _REASON, _PROJECT_REASON = 500, 200
 """Longest reason of a rule that is shown, in characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, kw_only=True):
     """One line of a policy."""
 
     action: Action
@@ -135,8 +133,7 @@ class Rule:
         return for_log(f"{self.scope}: {' '.join([self.action, *filter(None, parts)])}", 300)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, kw_only=True):
     """A call, or a request for a resource or a prompt, to decide about."""
 
     server: str
@@ -144,13 +141,12 @@ class Request:
     tool: str
     """The tool's own name, the URI of a resource, or the name of a prompt."""
     kind: Kind = "tool"
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    arguments: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust_annotations: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, kw_only=True):
     """What to do with a call, and why."""
 
     action: Action
@@ -167,8 +163,7 @@ class Decision:
     """Whether the call is allowed by the default only: no rule decided."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, kw_only=True):
     """All rules in effect, of every scope."""
 
     rules: Sequence[Rule] = ()
@@ -371,8 +366,7 @@ def denial(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPolicy:
+class ReadPolicy(Struct, kw_only=True):
     """The policy of one file, and the problems in it."""
 
     rules: Sequence[Rule] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +114,7 @@ def test_a_spec_as_json_has_everything_that_was_said_and_no_secret() -> None:
         notes=[Note(code="unit", key="timeout", message="m")],
         shadowed=[Origin(source="/etc/x")],
     )
-    by_tool = replace(spec, fallback={"read": "c", "*": ["d"]})
+    by_tool = spec.replace(fallback={"read": "c", "*": ["d"]})
     assert output.spec_json(by_tool)["fallback"] == {"read": ["c"], "*": ["d"]}
     shown = output.spec_json(spec)
     assert "hunter2" not in json.dumps(shown)

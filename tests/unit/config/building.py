@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,12 +28,12 @@ def entry(fields: Any, name: str = "s") -> Entry:
 
 
 def built(fields: dict[str, Any], **changes: Any) -> ServerSpec:
-    return build(entry(fields), replace(NATIVE, **changes), "user")
+    return build(entry(fields), NATIVE.replace(**changes), "user")
 
 
 def refused(fields: Any, name: str = "s", **changes: Any) -> InvalidSpecError:
     with pytest.raises(InvalidSpecError) as caught:
-        build(entry(fields, name), replace(NATIVE, **changes), "user")
+        build(entry(fields, name), NATIVE.replace(**changes), "user")
     assert caught.value.source == "f.json"
     assert caught.value.line is not None
     return caught.value

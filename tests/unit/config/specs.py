@@ -100,7 +100,7 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         required=st.booleans(),
         lazy=st.booleans(),
         reconnect=st.booleans(),
-        replace=st.sampled_from(["start-first", "stop-first"]),
+        replacement=st.sampled_from(["start-first", "stop-first"]),
         timeouts=st.fixed_dictionaries(
             {}, optional={"connect": _DURATION, "call": _DURATION, "idle": _DURATION}
         ),

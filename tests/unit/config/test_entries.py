@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,8 +88,8 @@ def test_every_problem_is_told_at_once_and_the_first_one_has_the_place() -> None
 
 def test_nulls_are_nothing_at_all() -> None:
     fields = dict.fromkeys(NATIVE.keys)
-    assert built({**fields, "command": "x"}) == replace(
-        built({"command": "x"}), lines=built(fields | {"command": "x"}).lines
+    assert built({**fields, "command": "x"}) == built({"command": "x"}).replace(
+        lines=built(fields | {"command": "x"}).lines
     )
 
 
@@ -108,18 +107,6 @@ def test_of_two_spellings_the_first_counts() -> None:
     assert spec.transport == Sse("https://x")
     assert notes(spec) == ["conflict type"]
     assert spec.extras == {"type": "http"}
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_the_old_name_of_coerce_arguments_is_read(value: bool) -> None:
-    spec = ServerSpec("s", Stdio("x"), mend_arguments=value)
-    for key in ("coerce_arguments", "mend_arguments"):
-        found = built({"command": "x", key: value})
-        assert (found.coerce_arguments, notes(found)) == (value, [])
-    assert spec == ServerSpec("s", Stdio("x"), coerce_arguments=value)
-    assert replace(spec, title="T").coerce_arguments is value
-    assert replace(spec, coerce_arguments=None).coerce_arguments is None
-    assert replace(spec, mend_arguments=not value).coerce_arguments is not value
 
 
 def test_a_name_inside_a_named_entry_is_kept_where_it_differs() -> None:
@@ -156,30 +143,29 @@ def test_every_rule_is_read() -> None:
             "attribution": {"title": "/results/*/a~1b", "source": "", "url": None},
         }
     )
-    assert spec == replace(
-        ServerSpec(
-            "s",
-            Stdio("x"),
-            required=True,
-            lazy=True,
-            reconnect=False,
-            replace="stop-first",
-            denied_tools=["rm"],
-            max_concurrency=2,
-            naming="{tool}",
-            fallback=["a", "b"],
-            trust="strict",
-            trust_annotations=True,
-            wire="sdk",
-            protocol="modern",
-            title="T",
-            description="D",
-            health_check_interval=60.0,
-            parallel=True,
-            coerce_arguments=False,
-            max_message_bytes=2 * 1024 * 1024,
-            attribution={"title": "/results/*/a~1b", "source": ""},
-        ),
+    assert spec == ServerSpec(
+        "s",
+        Stdio("x"),
+        required=True,
+        lazy=True,
+        reconnect=False,
+        replacement="stop-first",
+        denied_tools=["rm"],
+        max_concurrency=2,
+        naming="{tool}",
+        fallback=["a", "b"],
+        trust="strict",
+        trust_annotations=True,
+        wire="sdk",
+        protocol="modern",
+        title="T",
+        description="D",
+        health_check_interval=60.0,
+        parallel=True,
+        coerce_arguments=False,
+        max_message_bytes=2 * 1024 * 1024,
+        attribution={"title": "/results/*/a~1b", "source": ""},
+    ).replace(
         origin=spec.origin,
         lines=spec.lines,
     )

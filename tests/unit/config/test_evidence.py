@@ -7,7 +7,6 @@ import os
 import py_compile
 import shlex
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -198,7 +197,7 @@ def test_the_path_of_an_env_file_decides_which_program_runs(root: Path) -> None:
     (root / ".env").write_text("PATH=./bin\n")
     one = spec("node", env_file=[".env"])
     assert seen(one, root).programs == {"node": str(root / "bin" / "node")}
-    taken = replace(one, transport=replace(one.transport, env={"PATH": "/nowhere"}))
+    taken = one.replace(transport=one.transport.replace(env={"PATH": "/nowhere"}))
     assert seen(taken, root).programs == {"node": ""}
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.config.test_evidence import seen, write
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Origin, ServerSpec, Stdio
 from dragoman.trust.approvals import fingerprint, question
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -218,7 +217,7 @@ def test_fields_without_a_key_are_losses_by_name() -> None:
 
 
 def test_a_host_that_writes_little_loses_the_rest_or_refuses() -> None:
-    few = replace(dialect("dragoman"), writes={"command": "command", "disabled": "disabled"})
+    few = dialect("dragoman").replace(writes={"command": "command", "disabled": "disabled"})
     fields, losses = entry(ServerSpec("s", Stdio("x", env={"A": "a"}), enabled=False), few)
     assert fields == {"command": "x", "disabled": True}
     assert [loss.key for loss in losses] == ["env.A"]
@@ -289,8 +288,8 @@ def test_a_variable_has_the_spelling_of_the_dialect() -> None:
     spec = ServerSpec("s", Stdio("x", ["a", "{env:B}"], env={"T": "${T}"}))
     with pytest.raises(InvalidSpecError, match=r"`args.1`: a `\$` in it would be taken for a variable"):
         entry(spec, dialect("opencode"))
-    spec = replace(
-        spec, transport=Stdio("x", ["a"], env={"T": "${T}", "D": "${T:-d}", "F": "${input:file:f}"})
+    spec = spec.replace(
+        transport=Stdio("x", ["a"], env={"T": "${T}", "D": "${T:-d}", "F": "${input:file:f}"})
     )
     assert entry(spec, dialect("opencode"))[0] == {
         "type": "local",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -186,8 +185,8 @@ def test_the_strongest_file_decides_each_setting() -> None:
 
 
 def test_problems_of_the_settings_have_a_place() -> None:
-    broken = replace(
-        layer("f", {"a": {"command": "x"}}), patch=FileSettings(problems=[(("mcpServers", "a"), "not so")])
+    broken = layer("f", {"a": {"command": "x"}}).replace(
+        patch=FileSettings(problems=[(("mcpServers", "a"), "not so")])
     )
     (problem,) = merge([broken], "replace").problems
     assert str(problem) == "f:3: mcpServers.a: not so"

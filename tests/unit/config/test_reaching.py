@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,7 +183,7 @@ def test_what_is_wrong_with_a_transport_is_told_without_its_values(fields: Any, 
 def test_an_item_of_a_list_may_have_to_say_its_transport() -> None:
     document = parse('[{"name": "a", "command": "x"}]', "f.json", "json")
     with pytest.raises(InvalidSpecError, match="`transport` is missing"):
-        build(entries_at(document, ())[0], replace(NATIVE, listed_need_transport=True), "user")
+        build(entries_at(document, ())[0], NATIVE.replace(listed_need_transport=True), "user")
     assert built({"command": "x"}, listed_need_transport=True).kind == "stdio"
 
 

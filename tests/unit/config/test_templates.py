@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -98,7 +97,7 @@ def test_the_first_brace_ends_a_reference() -> None:
 
 
 def test_what_is_set_wins_over_what_a_host_would_set() -> None:
-    around = replace(AROUND, env={"CLAUDE_PROJECT_DIR": "/elsewhere"})
+    around = AROUND.replace(env={"CLAUDE_PROJECT_DIR": "/elsewhere"})
     assert expand("${CLAUDE_PROJECT_DIR}", around, text_for_missing) == "/elsewhere"
 
 
@@ -259,7 +258,7 @@ FETCHED = {"keyring:a/b": "${USER}", "command:x 'y z'": "printed"}
     ],
 )
 def test_what_a_source_gave_takes_the_place_of_its_reference(template: str, expected: str) -> None:
-    around = replace(AROUND, fetched=FETCHED)
+    around = AROUND.replace(fetched=FETCHED)
     assert expand(template, around, text_for_missing) == expected
 
 
@@ -270,7 +269,7 @@ def test_an_unused_source_stays_as_it_is_written() -> None:
 def test_a_source_without_an_answer_is_missing() -> None:
     spec = ServerSpec("s", Stdio("x", ["${command:other}"]))
     with pytest.raises(MissingVariableError, match=r"args\.0"):
-        expand_transport(spec, replace(AROUND, fetched=FETCHED))
+        expand_transport(spec, AROUND.replace(fetched=FETCHED))
 
 
 def test_the_sources_that_a_spec_refers_to_are_told_once_each_with_a_place() -> None:
@@ -295,11 +294,11 @@ def test_another_hosts_text_never_asks_a_source(text: str) -> None:
     style = VariableSyntax(braces=True, defaults=True, env_prefix=True, inputs=True, places=True)
     template = to_template(text, style)
     assert secret_references(ServerSpec("s", Stdio(template))) == {}
-    assert expand(template, replace(AROUND, fetched={}), text_for_missing) == text
+    assert expand(template, AROUND.replace(fetched={}), text_for_missing) == text
 
 
 def test_the_surroundings_show_no_value() -> None:
-    assert "printed" not in repr(replace(AROUND, fetched=FETCHED))
+    assert "printed" not in repr(AROUND.replace(fetched=FETCHED))
     assert "ana" not in repr(AROUND).replace("/home/ana", "")
     assert "1234" not in repr(AROUND)
 

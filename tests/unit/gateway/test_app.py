@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -209,7 +208,7 @@ async def test_a_denial_names_the_rule_and_no_path(tmp_path: Path) -> None:
     from dragoman.config.load import load
 
     server = notes()
-    settings = replace(load("dragoman", config=config), servers=[server.spec()])
+    settings = load("dragoman", config=config).replace(servers=[server.spec()])
     app = asgi_app(McpManager(settings, cache=False), token=TOKEN)
     async with client_of(app) as client:
         await app.gateway.mcp.wait_ready()

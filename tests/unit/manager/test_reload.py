@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.requirement("otter-p2.reload")
 
 FILE = Origin(source="/etc/mcp.json", line=3, scope="user", pointer="mcpServers.a")
 A = ServerSpec("a", Stdio("npx", ["-y", "a"], env={"TOKEN": "${env:TOKEN}"}), origin=FILE)
-B = ServerSpec("b", Http("https://b.example/mcp"), origin=replace(FILE, pointer="mcpServers.b"))
+B = ServerSpec("b", Http("https://b.example/mcp"), origin=FILE.replace(pointer="mcpServers.b"))
 
 
 def settings(*servers: ServerSpec, **more: Any) -> Settings:
@@ -63,8 +62,8 @@ def read(
 
 
 def test_unapproved_rules_do_not_take_effect() -> None:
-    plan = Plan(keep=("k",), adjust=("a", "b"), replace=("r",))
-    assert unapproved(plan, {"b", "k", "r"}) == Plan(keep=("k",), adjust=("a",), replace=("r", "b"))
+    plan = Plan(keep=("k",), adjust=("a", "b"), restart=("r",))
+    assert unapproved(plan, {"b", "k", "r"}) == Plan(keep=("k",), adjust=("a",), restart=("r", "b"))
     assert unapproved(plan, {}) == plan
 
 
@@ -75,10 +74,10 @@ def test_same_settings_keep_everything() -> None:
 @pytest.mark.parametrize(
     "moved",
     [
-        replace(A, origin=replace(FILE, line=99), lines={"command": 100}, shadowed=[FILE]),
-        replace(A, origin=replace(FILE, source="/other")),
-        replace(A, notes=[Note(code="unknown", key="x", message="y")], extras={"x": 1}),
-        replace(A, transport=Stdio("npx", ["-y", "a"], env={"TOKEN": "${TOKEN}"})),
+        A.replace(origin=FILE.replace(line=99), lines={"command": 100}, shadowed=[FILE]),
+        A.replace(origin=FILE.replace(source="/other")),
+        A.replace(notes=[Note(code="unknown", key="x", message="y")], extras={"x": 1}),
+        A.replace(transport=Stdio("npx", ["-y", "a"], env={"TOKEN": "${TOKEN}"})),
     ],
 )
 def test_entry_that_is_merely_moved_or_spelled_otherwise_is_kept(moved: ServerSpec) -> None:
@@ -95,12 +94,12 @@ def test_entry_that_is_merely_moved_or_spelled_otherwise_is_kept(moved: ServerSp
         {"lazy": True},
         {"max_concurrency": 2},
         {"max_message_bytes": 2},
-        {"transport": replace(A.transport, log_file="a.log")},
+        {"transport": A.transport.replace(log_file="a.log")},
         {"timeouts": {"idle": 5}},
     ],
 )
 def test_server_that_means_something_else_is_replaced(changes: dict[str, Any]) -> None:
-    assert diff(settings(A, B), settings(replace(A, **changes), B)) == Plan(keep=("b",), replace=("a",))
+    assert diff(settings(A, B), settings(A.replace(**changes), B)) == Plan(keep=("b",), restart=("a",))
 
 
 @pytest.mark.parametrize(
@@ -110,27 +109,27 @@ def test_server_that_means_something_else_is_replaced(changes: dict[str, Any]) -
         {"allowed_tools": ["x"], "title": "A"},
         {"naming": "{tool}"},
         {"timeouts": {"call": 5, "connect": 6}},
-        {"fallback": ["b"], "required": True, "replace": "stop-first"},
+        {"fallback": ["b"], "required": True, "replacement": "stop-first"},
         {"parallel": True, "coerce_arguments": False, "attribution": {"title": "/t"}},
     ],
 )
 def test_rules_that_are_read_at_each_use_change_without_touching_the_server(changes: dict[str, Any]) -> None:
-    assert diff(settings(A), settings(replace(A, **changes))) == Plan(adjust=("a",))
+    assert diff(settings(A), settings(A.replace(**changes))) == Plan(adjust=("a",))
 
 
 def test_server_with_other_certificates_is_replaced() -> None:
-    one = replace(A, transport=Http("https://a.example/mcp", tls=Tls(ca="a.pem")))
+    one = A.replace(transport=Http("https://a.example/mcp", tls=Tls(ca="a.pem")))
     for tls in (None, Tls(ca="b.pem"), Tls(ca="a.pem", verify=False)):
-        other = replace(one, transport=Http("https://a.example/mcp", tls=tls))
-        assert diff(settings(one), settings(other)) == Plan(replace=("a",))
+        other = one.replace(transport=Http("https://a.example/mcp", tls=tls))
+        assert diff(settings(one), settings(other)) == Plan(restart=("a",))
 
 
 def test_servers_come_and_go() -> None:
     assert diff(settings(A), settings(B)) == Plan(start=("b",), stop=("a",))
-    off = replace(A, enabled=False)
+    off = A.replace(enabled=False)
     assert diff(settings(A), settings(off)) == Plan(stop=("a",))
     assert diff(settings(off), settings(A)) == Plan(start=("a",))
-    assert diff(settings(off), settings(replace(off, lazy=True))) == Plan()
+    assert diff(settings(off), settings(off.replace(lazy=True))) == Plan()
 
 
 def test_global_switch_stops_and_starts_all() -> None:
@@ -139,20 +138,20 @@ def test_global_switch_stops_and_starts_all() -> None:
 
 
 def test_global_rules_change_the_servers_that_have_none_of_their_own() -> None:
-    own = replace(B, naming="{tool}", health_check_interval=5)
+    own = B.replace(naming="{tool}", health_check_interval=5)
     assert diff(settings(A, own), settings(A, own, naming="{server}.{tool}")) == Plan(
         keep=("b",), adjust=("a",)
     )
     assert diff(settings(A, own), settings(A, own, health_check_interval=1)) == Plan(
-        keep=("b",), replace=("a",)
+        keep=("b",), restart=("a",)
     )
 
 
 def test_changed_default_of_an_input_replaces_the_servers_that_use_it() -> None:
-    asks = replace(B, transport=Http("https://b.example/mcp", headers={"X": "${input:key}"}))
+    asks = B.replace(transport=Http("https://b.example/mcp", headers={"X": "${input:key}"}))
     before, after = [Input(id="key", default="1")], [Input(id="key", default="2"), Input(id="other")]
     assert diff(settings(A, asks, inputs=before), settings(A, asks, inputs=after)) == Plan(
-        keep=("a",), replace=("b",)
+        keep=("a",), restart=("b",)
     )
 
 
@@ -162,8 +161,8 @@ NOT_A_MAP = ConfigError("expected an object", source=FILE.source, line=1)
 
 @pytest.mark.parametrize("problem", [BROKEN, NOT_A_MAP])
 def test_broken_file_keeps_what_it_said(problem: DragomanError) -> None:
-    weaker = replace(A, transport=Stdio("other"), origin=replace(FILE, source="/weaker"))
-    more = replace(B, name="more", origin=replace(FILE, source="/weaker"))
+    weaker = A.replace(transport=Stdio("other"), origin=FILE.replace(source="/weaker"))
+    more = B.replace(name="more", origin=FILE.replace(source="/weaker"))
     inputs = [Input(id="x", scope="user")]
     old = read(A, B, said=[("auto_reload", True), ("naming", "{tool}"), ("inputs", inputs)])
     held = hold(old, read(weaker, more, problems=[problem], said=[("naming", "{server}")], file="/weaker"))
@@ -174,14 +173,13 @@ def test_broken_file_keeps_what_it_said(problem: DragomanError) -> None:
 
 def test_projects_broken_file_keeps_nothing_of_the_users_from_being_taken_over() -> None:
     broken = ConfigSyntaxError("it ends too early", source="/p/x.toml", line=7)
-    theirs = replace(A, name="theirs", origin=Origin(source="/p/x.toml", scope="project"))
+    theirs = A.replace(name="theirs", origin=Origin(source="/p/x.toml", scope="project"))
     rules = [{"action": "deny"}]
     old = read(theirs, said=[("policy", rules), ("naming", "{tool}")], file="/p/x.toml", scope="project")
     mine = Layers(own=[A], statements=[Statement(key="policy", data=[], source=FILE.source, scope="user")])
     assert old.layers is not None
-    old = replace(
-        old,
-        layers=replace(old.layers, own=[A], statements=[*old.layers.statements, *mine.statements]),
+    old = old.replace(
+        layers=old.layers.replace(own=[A], statements=[*old.layers.statements, *mine.statements]),
     )
     held = hold(old, read(B, problems=[broken], said=[("policy", rules), ("call_log", True)]))
     assert held.layers is not None
@@ -197,11 +195,11 @@ def test_projects_broken_file_keeps_nothing_of_the_users_from_being_taken_over()
 
 @pytest.mark.parametrize("scope", ["user", "project"])
 def test_file_that_was_hidden_stays_so_while_the_nearer_one_is_broken(scope: Any) -> None:
-    far = replace(B, name="far", origin=replace(FILE, source="/far"))
-    near = replace(A, origin=replace(FILE, scope=scope))
+    far = B.replace(name="far", origin=FILE.replace(source="/far"))
+    near = A.replace(origin=FILE.replace(scope=scope))
     old = read(near, first_only=True, scope=scope)
     hidden = Source(path="/far", dialect="x", scope="user", status="hidden")
-    old = replace(old, sources=[*old.sources, hidden])
+    old = old.replace(sources=[*old.sources, hidden])
     held = hold(old, read(far, problems=[BROKEN], file="/far", first_only=True))
     assert held.layers is not None
     assert [spec.name for spec in held.layers.servers] == ["a"]
@@ -214,7 +212,7 @@ def test_entry_that_is_invalid_now_keeps_what_it_said() -> None:
     near = InvalidSpecError("no command", source=FILE.source, pointer="mcpServers.ab")
     assert [spec.name for spec in hold(read(A, B), read(B, problems=[wrong])).servers] == ["b", "a"]
     assert [spec.name for spec in hold(read(A, B), read(B, problems=[near])).servers] == ["b"]
-    weaker = replace(A, origin=replace(FILE, source="/weaker"))
+    weaker = A.replace(origin=FILE.replace(source="/weaker"))
     assert hold(read(A), read(weaker, problems=[wrong])).servers == [weaker]
 
 

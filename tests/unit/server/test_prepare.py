@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keyring
@@ -137,7 +136,7 @@ async def test_a_program_may_lie_in_the_home_directory(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho given\n", "utf-8")
     program.chmod(0o755)
     spec = spec_with("${command:~/give}")
-    found = await fetch(spec, replace(around(), home=str(tmp_path)))
+    found = await fetch(spec, around().replace(home=str(tmp_path)))
     assert found.fetched == {"command:~/give": "given"}
 
 

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -188,16 +187,16 @@ def test_listing_that_shows_a_secret_is_not_kept_not_even_in_part(
 @pytest.mark.parametrize(
     "other",
     [
-        replace(STDIO, name="other"),
-        replace(STDIO, protocol="legacy"),
-        replace(STDIO, transport=Stdio("npx", ["-y", "other"], env={"TOKEN": "one"}, cwd="work")),
-        replace(STDIO, transport=Stdio("uvx", ["-y", "law"], env={"TOKEN": "one"}, cwd="work")),
-        replace(STDIO, transport=Stdio("npx", ["-y", "law"], env={"KEY": "one"}, cwd="work")),
-        replace(STDIO, transport=Stdio("npx", ["-y", "law"], env={"TOKEN": "one"})),
+        STDIO.replace(name="other"),
+        STDIO.replace(protocol="legacy"),
+        STDIO.replace(transport=Stdio("npx", ["-y", "other"], env={"TOKEN": "one"}, cwd="work")),
+        STDIO.replace(transport=Stdio("uvx", ["-y", "law"], env={"TOKEN": "one"}, cwd="work")),
+        STDIO.replace(transport=Stdio("npx", ["-y", "law"], env={"KEY": "one"}, cwd="work")),
+        STDIO.replace(transport=Stdio("npx", ["-y", "law"], env={"TOKEN": "one"})),
         HTTP,
-        replace(HTTP, transport=Sse("https://law.example/mcp", headers={"Authorization": "a"})),
-        replace(HTTP, transport=Http("https://law.example/other", headers={"Authorization": "a"})),
-        replace(HTTP, transport=Http("https://law.example/mcp")),
+        HTTP.replace(transport=Sse("https://law.example/mcp", headers={"Authorization": "a"})),
+        HTTP.replace(transport=Http("https://law.example/other", headers={"Authorization": "a"})),
+        HTTP.replace(transport=Http("https://law.example/mcp")),
     ],
 )
 def test_what_decides_the_listing_decides_the_fingerprint(other: ServerSpec) -> None:
@@ -207,11 +206,11 @@ def test_what_decides_the_listing_decides_the_fingerprint(other: ServerSpec) -> 
 
 def test_secrets_and_rules_of_ours_do_not_change_the_fingerprint() -> None:
     stdio = Stdio("npx", ["-y", "law"], env={"TOKEN": "two"}, cwd="work")
-    same = replace(STDIO, transport=stdio, lazy=True, denied_tools=["x"], timeouts={"call": 1})
+    same = STDIO.replace(transport=stdio, lazy=True, denied_tools=["x"], timeouts={"call": 1})
     assert spec_key(same, "/project") == spec_key(STDIO, "/project")
     assert spec_key(STDIO, "/elsewhere") != spec_key(STDIO, "/project")
     http = Http("https://you:word@law.example/mcp?key=two", headers={"authorization": "b"})
-    assert spec_key(replace(HTTP, transport=http), "/a") == spec_key(HTTP, "/b")
+    assert spec_key(HTTP.replace(transport=http), "/a") == spec_key(HTTP, "/b")
 
 
 def test_known_tools_are_there_without_the_sdk_and_without_a_validator(tmp_path: Path) -> None:

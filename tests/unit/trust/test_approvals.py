@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
 
 from dragoman.model import Auth, Http, Input, Origin, ServerSpec, Sse, Stdio, Tls
+from dragoman.struct import defaults, field_names
 from dragoman.trust.approvals import (
     NOT_COUNTED,
     Approval,
@@ -58,7 +58,7 @@ HTTP = ServerSpec(
 
 
 def stdio(**changes: Any) -> ServerSpec:
-    return replace(STDIO, transport=replace(STDIO.transport, **changes))
+    return STDIO.replace(transport=STDIO.transport.replace(**changes))
 
 
 def env(**changes: str | None) -> ServerSpec:
@@ -66,7 +66,7 @@ def env(**changes: str | None) -> ServerSpec:
 
 
 def http(**changes: Any) -> ServerSpec:
-    return replace(HTTP, transport=replace(HTTP.transport, **changes))
+    return HTTP.replace(transport=HTTP.transport.replace(**changes))
 
 
 CHANGES = {
@@ -88,26 +88,26 @@ CHANGES = {
     "other default": env(KEY="${KEY:-x}"),
     "a literal becomes a command": env(TOKEN="${command:x}"),
     "a keyring": env(KEY="${keyring:a/KEY}"),
-    "trust": replace(STDIO, trust="off"),
-    "hints": replace(STDIO, trust_annotations=True),
+    "trust": STDIO.replace(trust="off"),
+    "hints": STDIO.replace(trust_annotations=True),
     "another literal": env(LEVEL="debug"),
     "a path for a token": env(TOKEN="../evil"),
     "an address for a token": env(TOKEN="https://evil.example"),
     "a home for a token": env(TOKEN="~/evil"),
-    "denied tools": replace(STDIO, denied_tools=["write"]),
-    "allowed tools": replace(STDIO, allowed_tools=["read"]),
-    "no tools": replace(STDIO, allowed_tools=[]),
-    "naming": replace(STDIO, naming="{tool}"),
-    "wire": replace(STDIO, wire="sdk"),
-    "protocol": replace(STDIO, protocol="legacy"),
-    "fallback": replace(STDIO, fallback=["other"]),
-    "fallback of a tool": replace(STDIO, fallback={"read": "other"}),
-    "attribution": replace(STDIO, attribution={"source": "/s"}),
-    "coerced arguments": replace(STDIO, coerce_arguments=True),
-    "unset variables": replace(STDIO, unset_variables="keep"),
-    "limits": replace(STDIO, limits={"description_chars": 9}),
-    "message size": replace(STDIO, max_message_bytes=9),
-    "a login": replace(STDIO, auth=Auth()),
+    "denied tools": STDIO.replace(denied_tools=["write"]),
+    "allowed tools": STDIO.replace(allowed_tools=["read"]),
+    "no tools": STDIO.replace(allowed_tools=[]),
+    "naming": STDIO.replace(naming="{tool}"),
+    "wire": STDIO.replace(wire="sdk"),
+    "protocol": STDIO.replace(protocol="legacy"),
+    "fallback": STDIO.replace(fallback=["other"]),
+    "fallback of a tool": STDIO.replace(fallback={"read": "other"}),
+    "attribution": STDIO.replace(attribution={"source": "/s"}),
+    "coerced arguments": STDIO.replace(coerce_arguments=True),
+    "unset variables": STDIO.replace(unset_variables="keep"),
+    "limits": STDIO.replace(limits={"description_chars": 9}),
+    "message size": STDIO.replace(max_message_bytes=9),
+    "a login": STDIO.replace(auth=Auth()),
 }
 HTTP_CHANGES = {
     "url": http(url="https://law.example/other"),
@@ -120,18 +120,18 @@ HTTP_CHANGES = {
     "alternate": http(alternate=True),
     "tls": http(tls=Tls(verify=False)),
     "tls with its defaults": http(tls=Tls()),
-    "a scope": replace(HTTP, auth=Auth(client_id="me", client_secret="old", scopes=["all"])),
-    "client": replace(HTTP, auth=Auth(client_id="you", client_secret="old")),
-    "client secret": replace(HTTP, auth=Auth(client_id="me", client_secret="${OTHER}")),
-    "no auth": replace(HTTP, auth=None),
+    "a scope": HTTP.replace(auth=Auth(client_id="me", client_secret="old", scopes=["all"])),
+    "client": HTTP.replace(auth=Auth(client_id="you", client_secret="old")),
+    "client secret": HTTP.replace(auth=Auth(client_id="me", client_secret="${OTHER}")),
+    "no auth": HTTP.replace(auth=None),
     "kind": ServerSpec("law", Stdio("x"), origin=PROJECT),
 }
 SAME = {
     "order of env": stdio(env=dict(reversed(STDIO.transport.env.items()))),  # type: ignore[union-attr]
     "rotated literal": env(TOKEN="other"),
-    "time": replace(STDIO, timeouts={"call": 5}),
-    "words": replace(STDIO, title="Files", description="x"),
-    "place in the file": replace(STDIO, origin=replace(PROJECT, line=99)),
+    "time": STDIO.replace(timeouts={"call": 5}),
+    "words": STDIO.replace(title="Files", description="x"),
+    "place in the file": STDIO.replace(origin=PROJECT.replace(line=99)),
     "lists and tuples": stdio(args=("-y", "server-fs", ".")),
 }
 
@@ -165,8 +165,7 @@ def test_another_source_of_a_secret_asks_again(kind: str, field: str, text: str)
 
 
 def test_the_sources_of_secrets_are_found_wherever_they_stand() -> None:
-    one = replace(
-        http(url="https://${command:host}/", tls=Tls(ca="${command:ca}")),
+    one = http(url="https://${command:host}/", tls=Tls(ca="${command:ca}")).replace(
         auth=Auth(client_secret="${keyring:a/b}", scopes=["${keyring:a/b}"]),
     )
     assert sources(one) == [("command", "host"), ("command", "ca"), ("keyring", "a/b")]
@@ -201,13 +200,12 @@ def test_every_field_counts_unless_the_table_says_that_it_does_not(kind: type) -
         Auth: Auth(),
         Input: Input(id="a"),
     }
-    names = {one.name for one in fields(kind)}
-    assert NOT_COUNTED[kind.__name__] <= names
+    assert NOT_COUNTED[kind.__name__] <= set(field_names(kind))
     taken_apart: set[str] = {"transport", "auth"} if kind is ServerSpec else set()
-    for one in fields(kind):
-        changed = replace(given[kind], **{one.name: _other(one, given[kind])})
+    for name in field_names(kind):
+        changed = given[kind].replace(**{name: _other(name, given[kind])})
         same = _print(kind, changed) == _print(kind, given[kind])
-        assert same is (one.name in NOT_COUNTED[kind.__name__] - taken_apart), one.name
+        assert same is (name in NOT_COUNTED[kind.__name__] - taken_apart), name
 
 
 def _print(kind: type, value: Any) -> str:
@@ -225,21 +223,21 @@ def _print(kind: type, value: Any) -> str:
             return fingerprint(ServerSpec("s", value))
 
 
-def _other(one: Any, given: Any) -> Any:
+def _other(name: str, given: Any) -> Any:
     """Return a value that the field does not have."""
-    if one.name in ("transport", "auth", "tls", "origin"):
-        return {"transport": Stdio("z"), "auth": Auth(), "tls": Tls(), "origin": USER}[one.name]
-    now = getattr(given, one.name)
+    if name in ("transport", "auth", "tls", "origin"):
+        return {"transport": Stdio("z"), "auth": Auth(), "tls": Tls(), "origin": USER}[name]
+    now = getattr(given, name)
     if isinstance(now, bool):
         return not now
     if isinstance(now, dict):
-        return {"timeouts": {"call": 1.0}}.get(one.name, {"other": "1"})
+        return {"timeouts": {"call": 1.0}}.get(name, {"other": "1"})
     if isinstance(now, list | tuple):
         return ("other",)
-    if now is None and one.name in ("max_concurrency", "max_message_bytes", "callback_port"):
+    if now is None and name in ("max_concurrency", "max_message_bytes", "callback_port"):
         return 7
-    assert one.default is not MISSING or isinstance(now, str)
-    return ("other",) if one.name == "allowed_tools" else "other"
+    assert name in defaults(given) or isinstance(now, str)
+    return ("other",) if name == "allowed_tools" else "other"
 
 
 def test_the_inputs_that_an_entry_uses_count_with_their_defaults() -> None:
@@ -248,7 +246,7 @@ def test_the_inputs_that_an_entry_uses_count_with_their_defaults() -> None:
     one = Input(id="key", default="a")
     prints = {
         fingerprint(spec, Evidence(inputs=inputs))
-        for inputs in ([], [one], [replace(one, default="b")], [replace(one, description="Your password")])
+        for inputs in ([], [one], [one.replace(default="b")], [one.replace(description="Your password")])
     }
     assert len(prints) == 4
 
@@ -311,19 +309,19 @@ def test_what_changed_is_said_part_by_part_and_without_values() -> None:
     then = new_approval(STDIO, "/p", SEEN, 1.0)
 
     def changes(spec: ServerSpec = STDIO, **seen: Any) -> list[str]:
-        evidence = replace(SEEN, **seen)
+        evidence = SEEN.replace(**seen)
         return changes_of(then, parts(spec, evidence), evidence)
 
     assert changes() == []
-    assert changes(files=[replace(FILE, digest="bb")]) == ["the file `notes.py` changed"]
-    assert changes(files=[replace(FILE, target="/tmp/x")]) == ["the file `notes.py` changed"]
+    assert changes(files=[FILE.replace(digest="bb")]) == ["the file `notes.py` changed"]
+    assert changes(files=[FILE.replace(target="/tmp/x")]) == ["the file `notes.py` changed"]
     assert changes(files=[]) == ["the file `notes.py` is gone"]
-    assert changes(files=[FILE, replace(FILE, path="new")]) == ["the file `new` is new"]
+    assert changes(files=[FILE, FILE.replace(path="new")]) == ["the file `new` is new"]
     assert changes(programs={"npx": "/p/npx"}) == ["`npx` is now another program: /p/npx"]
     assert changes(programs={"npx": ""}) == ["`npx` is not found"]
     assert changes(inputs=[Input(id="k", default="2")]) == ["the input `k` changed"]
     assert changes(env(LEVEL="hunter22", NEW="1")) == ["`env.LEVEL` changed", "`env.NEW` is new"]
-    assert changes(replace(STDIO, naming="{tool}")) == ["`naming` is new"]
+    assert changes(STDIO.replace(naming="{tool}")) == ["`naming` is new"]
     assert entry_parts(then.parts).keys() == then.parts.keys() - {"file notes.py", "program npx"}
     assert "hunter22" not in str(new_approval(env(LEVEL="hunter22"), "/p", SEEN, 1.0))
 
@@ -337,8 +335,8 @@ def test_an_approval_of_an_older_version_says_what_it_did_not_cover() -> None:
 
 
 def test_the_question_shows_the_files_the_program_and_what_is_not_covered() -> None:
-    evidence = replace(SEEN, gaps=["x is not a regular file"])
-    text = question(replace(STDIO, denied_tools=["a\nb"]), "/p", evidence)
+    evidence = SEEN.replace(gaps=["x is not a regular file"])
+    text = question(STDIO.replace(denied_tools=["a\nb"]), "/p", evidence)
     for row in (
         "program       /usr/bin/npx",
         "covers        notes.py  aa, 2 bytes",
@@ -374,7 +372,7 @@ def test_nothing_in_a_question_can_hide_a_part_of_it() -> None:
     evil = stdio(
         command="npx\x1b[8m", args=["safe" + " " * 500 + "evil", "\u202eabc", "a\nb", "p\u0430ypal"], env={}
     )
-    text = question(replace(evil, name="f\x1b[2Js"), "/p\n")
+    text = question(evil.replace(name="f\x1b[2Js"), "/p\n")
     assert not any(mark in text for mark in ("\x1b", "\u202e", "a\nb", " " * 40))
     assert "'safe[500 spaces]evil'" in text
     assert "\\u202eabc" in text
@@ -401,7 +399,7 @@ def test_a_refusal_names_the_command_that_approves_and_no_secret() -> None:
     many = str(refusal(spec, "/p", changes=[f"`{at}` changed" for at in range(9)]))
     assert "has changed since it was approved (`0` changed; " in many
     assert "; and 4 more)" in many
-    assert "'a b'" in refusal(replace(spec, name="a b"), "").hint
+    assert "'a b'" in refusal(spec.replace(name="a b"), "").hint
 
 
 def test_a_summary_is_one_short_line_without_secrets() -> None:
@@ -412,8 +410,8 @@ def test_a_summary_is_one_short_line_without_secrets() -> None:
 
 def test_only_projects_files_need_an_approval() -> None:
     assert comes_from_project(STDIO)
-    assert not comes_from_project(replace(STDIO, origin=USER))
-    mixed = replace(STDIO, origin=USER, shadowed=[PROJECT])
+    assert not comes_from_project(STDIO.replace(origin=USER))
+    mixed = STDIO.replace(origin=USER, shadowed=[PROJECT])
     assert not comes_from_project(mixed)
     assert comes_from_project(mixed, by_field=True)
 

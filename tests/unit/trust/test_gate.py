@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,7 +67,7 @@ def test_limits_come_from_the_strongest_file_and_a_project_only_narrows(
     assert "a project can only lower limits" in caplog.text
     users = gate.limits_of(ServerSpec("s", Stdio("x")))
     assert (users.tools, users.pages, users.burst) == (20, 500, 7)
-    gate.update(replace(settings, trusts_project=True))
+    gate.update(settings.replace(trusts_project=True))
     assert gate.limits_of(ServerSpec("s", Stdio("x"))).tools == 50
     assert Gate(settings).limits_of(ServerSpec("s", Stdio("x"))).tools == 50
 

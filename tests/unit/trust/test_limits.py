@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.struct import field_names
 from dragoman.trust.limits import Limits, TokenBucket, rate_text, read_limits
 
-SETTINGS = [field.name for field in fields(Limits)]
+SETTINGS = field_names(Limits)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 
 STRICT = ServerSpec("s", Stdio("x"), trust="strict")
-WARN = replace(STRICT, trust="warn")
-OFF = replace(STRICT, trust="off")
+WARN = STRICT.replace(trust="warn")
+OFF = STRICT.replace(trust="off")
 
 
 def tool(name: str = "t", description: str = "Does it.") -> dict[str, Any]:
@@ -184,7 +183,7 @@ async def test_what_was_compared_only_now_has_to_be_shown_first(tmp_path: Path) 
 
 
 async def test_a_default_of_asking_withholds_unless_a_server_says_otherwise(tmp_path: Path) -> None:
-    plain = replace(STRICT, trust=None)
+    plain = STRICT.replace(trust=None)
     asks = PinChecker(str(tmp_path), redactor=Redactor(), publish=lambda _: None, default="ask")
     for spec, holds in ((plain, True), (WARN, False), (OFF, False), (STRICT, True)):
         assert asks.holds_back(spec) is holds
@@ -327,7 +326,7 @@ async def test_changes_are_described_in_a_thread(tmp_path: Path, monkeypatch: py
 async def test_the_advice_for_a_change_works_for_this_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, origin: Origin, advice: str
 ) -> None:
-    board, spec = Board(tmp_path).board, replace(STRICT, origin=origin)
+    board, spec = Board(tmp_path).board, STRICT.replace(origin=origin)
     await board.check_listing(spec, [tool()], "")
     await board.check_listing(spec, [tool(description="Other.")], "")
     assert advice in caplog.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -315,7 +314,7 @@ def test_what_is_approved_in_a_new_set_holds_for_the_set_that_was_used_before() 
     pinned = offer("sampling", a="A", b="B")
     changed = pins_of([{"name": "a", "description": "new"}], prompts=[], instructions="y")
     agreed = approved(pinned, changed)
-    again = replace(changed, capabilities="sampling")
+    again = changed.replace(capabilities="sampling")
     assert names(agreed, again) == [("removed", "b")]
     assert names(agreed, offer("sampling", a="A", b="B")) == []
     assert names(agreed, offer("sampling", a="other", b="B")) == [("changed", "a")]

@@ -8,7 +8,6 @@ import os
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 PROJECT = Origin(source=".mcp.json", scope="project")
 SPEC = ServerSpec("fs", Stdio("npx", ["server", "--token", "hunter22"]), origin=PROJECT)
-STRICT = replace(SPEC, trust="strict")
+STRICT = SPEC.replace(trust="strict")
 BEFORE = pins_of([{"name": "read", "description": "Reads."}], prompts=[], instructions="Be kind.")
 AFTER = pins_of([{"name": "read", "description": "Reads and sends."}], prompts=[], instructions="Be kind.")
 
@@ -48,8 +47,8 @@ def test_an_approval_is_kept_outside_the_project_and_without_secrets(tmp_path: P
 def test_a_changed_server_is_refused_and_the_error_says_so(tmp_path: Path) -> None:
     store = approvals()
     store.approve(SPEC, tmp_path)
-    changed = replace(SPEC, transport=Stdio("npx", ["evil"]))
-    new = replace(SPEC, name="new")
+    changed = SPEC.replace(transport=Stdio("npx", ["evil"]))
+    new = SPEC.replace(name="new")
     refused = store.refused([SPEC, changed, new], tmp_path)
     assert refused.keys() == {"fs", "new"}
     assert "has changed" in str(refused["fs"])
@@ -72,9 +71,9 @@ def test_a_changed_file_is_refused_and_named(tmp_path: Path) -> None:
     assert "has changed since it was approved (the file `notes.py` changed)" in str(error)
     # A reader of the entry does not see that.
     assert store.refused_entries([spec], tmp_path) == {}
-    other = replace(spec, naming="{tool}")
+    other = spec.replace(naming="{tool}")
     assert "`naming` is new" in str(store.refused_entries([other], tmp_path)["notes"])
-    assert "is not approved" in str(store.refused_entries([replace(spec, name="x")], tmp_path)["x"])
+    assert "is not approved" in str(store.refused_entries([spec.replace(name="x")], tmp_path)["x"])
 
 
 def test_what_was_shown_is_approved_also_if_a_file_has_changed_since(tmp_path: Path) -> None:
@@ -113,13 +112,13 @@ def test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason(
     store.approve(SPEC, tmp_path)
     assert store.is_approved(SPEC, tmp_path)
     # The others wait for their own question.
-    other = replace(SPEC, name="other")
+    other = SPEC.replace(name="other")
     assert "dragoman 0.1" in str(store.refused([other], tmp_path)["other"])
     assert "is not used" not in caplog.text
 
 
 def test_an_approval_that_covered_fewer_files_is_asked_for_once_more_with_the_reason(tmp_path: Path) -> None:
-    tox = replace(SPEC, name="tox", transport=Stdio("tox", ["-e", "serve"]))
+    tox = SPEC.replace(name="tox", transport=Stdio("tox", ["-e", "serve"]))
     store = approvals()
     for spec in (SPEC, tox):
         store.approve(spec, tmp_path, Evidence(programs=store.look(spec, tmp_path).evidence.programs))
@@ -291,7 +290,7 @@ def test_what_says_nothing_about_trust_has_the_default(tmp_path: Path) -> None:
     asks = Pins(tmp_path, default="ask")
     assert asks.check(SPEC, BEFORE).first_use
     assert asks.check(SPEC, AFTER).withheld == {"read"}
-    assert asks.check(replace(SPEC, trust="warn"), AFTER).withheld == frozenset()
+    assert asks.check(SPEC.replace(trust="warn"), AFTER).withheld == frozenset()
     assert Pins(tmp_path).check(SPEC, AFTER).standing("read") == "flagged"
 
 
@@ -316,31 +315,31 @@ def test_prompts_and_instructions_are_pinned_when_they_are_first_seen(tmp_path: 
 
 def test_with_trust_off_nothing_is_read_or_written(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
-    assert not pins.check(replace(SPEC, trust="off"), BEFORE).first_use
+    assert not pins.check(SPEC.replace(trust="off"), BEFORE).first_use
     assert not pins.user_path(SPEC).exists()
 
 
 def test_servers_of_two_projects_and_of_the_user_are_told_apart(tmp_path: Path) -> None:
     one, two = Pins(tmp_path / "one"), Pins(tmp_path / "two")
-    mine = replace(SPEC, origin=Origin(source="mcp.json", scope="user"))
+    mine = SPEC.replace(origin=Origin(source="mcp.json", scope="user"))
     assert one.check(SPEC, BEFORE).first_use
     assert two.check(SPEC, AFTER).first_use
     assert one.check(mine, AFTER).first_use
     assert not two.check(mine, AFTER).first_use
     # Two servers of one name are told apart by what they are; another version is the same server.
-    http = [replace(mine, transport=Http(f"https://{host}/mcp")) for host in ("a", "b")]
+    http = [mine.replace(transport=Http(f"https://{host}/mcp")) for host in ("a", "b")]
     assert one.check(http[0], BEFORE).first_use
     assert one.check(http[1], AFTER).first_use
     assert not one.check(http[0], BEFORE).changes
-    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.0"])), BEFORE).first_use
-    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.1"])), AFTER).changes
-    assert one.check(replace(mine, transport=Stdio("npx", ["@x/y"])), AFTER).first_use
-    assert one.user_path(replace(mine, name="a/b")) != one.user_path(replace(mine, name="a_b"))
-    assert one.user_path(replace(mine, name="../../x")).parent == one.user_path(mine).parent
+    assert one.check(mine.replace(transport=Stdio("npx", ["x@1.0"])), BEFORE).first_use
+    assert one.check(mine.replace(transport=Stdio("npx", ["x@1.1"])), AFTER).changes
+    assert one.check(mine.replace(transport=Stdio("npx", ["@x/y"])), AFTER).first_use
+    assert one.user_path(mine.replace(name="a/b")) != one.user_path(mine.replace(name="a_b"))
+    assert one.user_path(mine.replace(name="../../x")).parent == one.user_path(mine).parent
 
 
 def test_a_projects_lock_can_only_narrow(tmp_path: Path) -> None:
-    mine = replace(STRICT, origin=Origin(source="mcp.json", scope="user"))
+    mine = STRICT.replace(origin=Origin(source="mcp.json", scope="user"))
     pins = Pins(tmp_path)
     pins.check(mine, BEFORE)
     other = Pins(tmp_path, tmp_path / "else")
@@ -351,7 +350,7 @@ def test_a_projects_lock_can_only_narrow(tmp_path: Path) -> None:
 
 
 def test_a_projects_lock_that_is_too_large_is_not_read_and_vouches_for_nothing(tmp_path: Path) -> None:
-    mine = replace(STRICT, origin=Origin(source="mcp.json", scope="user"))
+    mine = STRICT.replace(origin=Origin(source="mcp.json", scope="user"))
     pins = Pins(tmp_path)
     pins.check(mine, BEFORE)
     assert pins.check(mine, BEFORE).withheld == frozenset()

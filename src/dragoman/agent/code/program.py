@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dragoman.agent.code.sandbox import BEGIN
+from dragoman.struct import Struct, field
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ _GONE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct):
     """What a program uses and defines."""
 
     names: set[str] = field(default_factory=set[str])

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.agent.code.program import declared, explain, outline
@@ -353,7 +353,7 @@ class CodeRunner:
         await asyncio.to_thread(self._store.release, saved.id)
         await self._forget()
         text = f"The program waits for an answer: {result.text}"
-        return replace(_failure(text), input_required=result.input_required, meta={PROGRAM: saved.id})
+        return _failure(text).replace(input_required=result.input_required, meta={PROGRAM: saved.id})
 
     # ── Saving
 

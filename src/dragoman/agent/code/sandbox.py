@@ -11,11 +11,11 @@ import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dragoman.errors import AgentError
+from dragoman.struct import Struct
 from dragoman.version import install_command
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ _LOST_TYPE = re.compile(r"(?:type|found) `object`")
 _TRACE_FILE = re.compile(r'File "<python-input-\d+>"')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeLimits:
+class CodeLimits(Struct, kw_only=True):
     """The limits of one program."""
 
     seconds: float = 10.0
@@ -54,8 +53,7 @@ class CodeLimits:
     """Tool calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct):
     """One reason why a program is refused."""
 
     line: int
@@ -64,8 +62,7 @@ class Problem:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct):
     """Where a program is: at a call, at its end, or stopped by an error."""
 
     kind: Literal["call", "done", "failed"]

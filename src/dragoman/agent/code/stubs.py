@@ -12,11 +12,11 @@ import keyword
 import re
 import sys
 import unicodedata
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dragoman.model import json_object
+from dragoman.struct import Struct
 from dragoman.tools.schema.shapes import (
     Choices,
     ListOf,
@@ -58,8 +58,7 @@ _PLAIN = {
 _BUILTINS = frozenset(dir(builtins))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(Struct, kw_only=True):
     """One tool as a function of its server's module."""
 
     name: str

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import json
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,6 +14,7 @@ from dragoman.agent.providers.anthropic import AnthropicProvider
 from dragoman.agent.providers.openai_chat import ChatProvider
 from dragoman.agent.providers.openai_responses import ResponsesProvider
 from dragoman.agent.providers.request import Endpoint, ProviderAuthError, ProviderError, require_sdk
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +37,7 @@ TIMEOUT = 1.0
 LARGEST_LIST = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalServer:
+class LocalServer(Struct, kw_only=True):
     """A local server that answered."""
 
     base_url: str

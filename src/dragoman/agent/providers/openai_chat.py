@@ -8,7 +8,6 @@ choices, no usage, reasoning under three names.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
@@ -25,6 +24,7 @@ from dragoman.agent.providers.parsing import (
     to_turns,
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
+from dragoman.struct import MutableStruct, field
 from dragoman.tools.result.render import chat_content
 from dragoman.trust.addresses import split_url
 
@@ -152,8 +152,7 @@ def _results(answers: Sequence[Message]) -> list[dict[str, Any]]:
     return [*results, {"role": "user", "content": shown}] if shown else results
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(MutableStruct):
     """A call whose pieces are still arriving."""
 
     id: str

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from dragoman.agent.messages import Message, ToolCall
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -183,8 +183,7 @@ def _clean(value: Any) -> Any:
 UNANSWERED = "[no result: the call was interrupted before it ended; it may have run]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, kw_only=True):
     """A message, with the answers to its calls."""
 
     message: Message
@@ -238,4 +237,4 @@ def _answered(message: Message, results: Sequence[Message]) -> list[Turn]:
 
 def _orphan(result: Message) -> Turn:
     text = f"[result of an earlier call of `{result.name}`]\n{result.text}"
-    return Turn(message=replace(result, role="user", text=text, call_id="", name="", is_error=False))
+    return Turn(message=result.replace(role="user", text=text, call_id="", name="", is_error=False))

@@ -23,6 +23,7 @@ from dragoman.agent.messages import Retrying
 from dragoman.agent.providers.parsing import Ids, as_object, text_in
 from dragoman.errors import ModelError
 from dragoman.server.late_import import late_import_module
+from dragoman.struct import Struct
 from dragoman.trust import addresses
 from dragoman.trust.masking import MASK, mask_text, mask_url
 from dragoman.version import install_command
@@ -110,8 +111,7 @@ TRANSIENT = frozenset(
 """Error types inside a stream, after a status of 200, that are worth a retry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, kw_only=True):
     """How often a request is retried, and the pauses between."""
 
     attempts: int = 4

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, ToolCall, Usage
 from dragoman.agent.providers.parsing import Ids, read_call
 from dragoman.errors import ModelError
+from dragoman.struct import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class Say(Struct, kw_only=True):
     """One answer of a scripted model."""
 
     text: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -174,7 +173,7 @@ def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_mod
     answering = make_handlers(
         model, approve=consent.approve_sampling if has_model else None, ask=consent.answer
     )
-    return replace(answering, approval=consent.approve_call)
+    return answering.replace(approval=consent.approve_call)
 
 
 async def _watch_start(mcp: McpManager, screen: Screen) -> None:

@@ -13,7 +13,6 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -124,17 +123,17 @@ def with_options(spec: ServerSpec, given: dict[str, Any]) -> ServerSpec:
             msg = "`--header`, `--http` and `--sse` require `--url`."
             raise click.UsageError(msg)
         env = {**transport.env, **_pairs(given["env"], "=", "--env NAME=VALUE")}
-        transport = replaced(transport, env=env, cwd=given["cwd"])
+        transport = transport.replace(env=env, cwd=given["cwd"])
     else:
         if given["env"] or given["cwd"]:
             msg = "`--env` and `--cwd` cannot be used with `--url`."
             raise click.UsageError(msg)
         headers = {**transport.headers, **_pairs(given["headers"], ":", '--header "NAME: VALUE"')}
-        transport = replaced(transport, headers=headers)
-    spec = replaced(spec, transport=transport, allowed_tools=given["allowed"] or None)
+        transport = transport.replace(headers=headers)
+    spec = spec.replace(transport=transport, allowed_tools=given["allowed"] or None)
     if given["timeout"]:
         try:
-            return replaced(spec, timeouts={"call": seconds(given["timeout"], "s")})
+            return spec.replace(timeouts={"call": seconds(given["timeout"], "s")})
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--timeout") from None
     return spec
@@ -372,7 +371,7 @@ def own_settings(options: Options, name: str) -> Settings:
     Raises:
         ConfigError: The server is defined by another app.
     """
-    settings = replaced(options, alone=True).load()
+    settings = options.replace(alone=True).load()
     if any(spec.name == name for spec in (*settings.servers, *settings.unapproved)):
         return settings
     theirs = options.load().server(name)
@@ -388,7 +387,7 @@ def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: b
     """Reject a name that is in use, and a server that the file format cannot fully express."""
     from dragoman.config.export import entry
 
-    settings = replaced(options, alone=True).load() if _may_load(options) else None
+    settings = options.replace(alone=True).load() if _may_load(options) else None
     present = settings.server(spec.name) if settings is not None else None
     theirs = settings is not None and present is not None and bool(refused(settings, [present]))
     # An unapproved entry of the project does not reserve its name.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +22,7 @@ from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.config.load import refused
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
+from dragoman.struct import MutableStruct, field
 from dragoman.suggest import suggest
 from dragoman.trust.layers import inputs_of, of_project
 from dragoman.trust.masking import mask_values
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Settings
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(MutableStruct):
     """One server of another app, and what happens to it."""
 
     spec: ServerSpec
@@ -46,8 +45,7 @@ class _Found:
     losses: list[Loss] = field(default_factory=list["Loss"])
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(MutableStruct):
     """The servers found in the files of one app, or in one file."""
 
     title: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def install(options: Options, host: str, *, writes: bool, undoes: bool) -> None:
     planned = installing.plan(
         host,
         theirs.load(),
-        replace(options, alone=True).load(),
+        options.replace(alone=True).load(),
         target=target_of(theirs),
         own=target_of(options),
         command=_command(),

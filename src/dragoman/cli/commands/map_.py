@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -404,7 +403,7 @@ def _bar(progress: BulkProgress, total: int) -> str:
     """Return the progress as one line: bar, rows, rate, time left, failures."""
     is_utf = "utf" in (sys.stderr.encoding or "").lower()
     full, empty = ("█", "░") if is_utf else ("#", "-")
-    progress = replace(progress, total=total)
+    progress = progress.replace(total=total)
     filled = BAR * progress.done // total if total else BAR
     parts = [f"{full * filled}{empty * (BAR - filled)} {progress.done:,}/{total:,}"]
     if progress.done > progress.earlier:

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,7 +183,7 @@ def _manager(
             options.with_hosts(), config=options.config, handlers=handlers, users=users
         )
     chosen = [spec for spec in settings.servers if spec.name in only]
-    return McpManager(replace(settings, servers=chosen, auto_reload=False), handlers=handlers, users=users)
+    return McpManager(settings.replace(servers=chosen, auto_reload=False), handlers=handlers, users=users)
 
 
 async def _users(given: dict[str, Any]) -> UsersFile | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -16,6 +15,7 @@ from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 from dragoman.cli.remote import divert
+from dragoman.struct import MutableStruct, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,7 @@ VECTOR_WAIT = 20.0
 _FORMATS = ("openai", "responses", "anthropic", "gemini", "gemini-openapi", "ai-sdk")
 
 
-@dataclass(slots=True)
-class ServerTools:
+class ServerTools(MutableStruct):
     """The tools of one server, and where the list comes from."""
 
     spec: ServerSpec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from dragoman.diagnosis.packages import pinned
 from dragoman.diagnosis.review import OWN_WORD, review
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.model import Stdio
+from dragoman.struct import Struct
 from dragoman.suggest import suggest
 from dragoman.trust.layers import (
     SETTINGS,
@@ -406,8 +406,7 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
 # ── `dragoman trust approve`: ask the user in the terminal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Struct, kw_only=True):
     """The options of `approve`."""
 
     tools: Sequence[str] = ()
@@ -599,8 +598,7 @@ class Approver:
 # ── `dragoman trust pin`: write the exact version of a package into an entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(Struct, kw_only=True):
     """The planned change."""
 
     looked: Review
@@ -656,7 +654,7 @@ def _plan(options: Options, settings: Settings, spec: ServerSpec, version: str) 
         msg = f"server `{spec.name}` is not started by `npx`, `uvx` or the like: it has no package to pin"
         raise DragomanError(msg, hint="a script or an address has no version; look at what it runs")
     if version:
-        if not replace(package, version=version).is_pinned:
+        if not package.replace(version=version).is_pinned:
             msg = f"`{version}` is not an exact version, such as 1.2.3"
             raise click.UsageError(msg)
         found, where = version, "as you say"

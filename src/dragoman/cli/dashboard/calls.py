@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -19,6 +18,7 @@ from dragoman.cli.dashboard.lists import (
     took,
 )
 from dragoman.cli.output import one_line, safe
+from dragoman.struct import MutableStruct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -153,8 +153,7 @@ SLACK = 100
 """Extra calls before the oldest are dropped, all at once."""
 
 
-@dataclass(slots=True, kw_only=True)
-class CallEntry:
+class CallEntry(MutableStruct, kw_only=True):
     """One call; details are added when they are known."""
 
     call_id: str

@@ -19,6 +19,7 @@ from dragoman.cli.arguments import pieces, properties_of, required_of, resolved,
 from dragoman.cli.known import broken_entries
 from dragoman.cli.output import NO_SERVERS, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
+from dragoman.struct import Struct
 from dragoman.tools.result.render import image_size, image_type
 
 if TYPE_CHECKING:
@@ -159,8 +160,7 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerReading:
+class ServerReading(Struct, kw_only=True):
     """The texts of one server, without escape codes."""
 
     name: str
@@ -448,8 +448,7 @@ def added(before: Sequence[str], now: Sequence[str]) -> list[str] | None:
 # ── Tools, resources and prompts of the chosen server: a list, and details of one item
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct):
     """A tool, resource or prompt of a server."""
 
     kind: Literal["tool", "resource", "prompt"]

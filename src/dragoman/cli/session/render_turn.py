@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from markdown_it import MarkdownIt
@@ -29,6 +28,7 @@ from dragoman.agent.messages import (
 from dragoman.cli.output import cut, one_line, safe, width_of
 from dragoman.cli.session.screen import CONTEXT, Markdown, code_tail
 from dragoman.cli.tables import duration, shown_text
+from dragoman.struct import MutableStruct, Struct
 from dragoman.trust.masking import mask_arguments
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ _SINGLE_LINE = frozenset({"heading_open", "hr"})
 _ENDED_BY_BLANK = frozenset({"paragraph_open", "table_open", "blockquote_open"})
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct):
     """A part of a markdown text that can be rendered on its own."""
 
     kind: Literal["text", "code"]
@@ -225,8 +224,7 @@ _MESSAGE = 30
 _HINT = "  /last"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastCall:
+class PastCall(Struct, kw_only=True):
     """A call of this session, for `/last`."""
 
     tool: str
@@ -235,8 +233,7 @@ class PastCall:
     result: ToolResult
 
 
-@dataclass(slots=True)
-class Running:
+class Running(MutableStruct):
     """A running call or other work."""
 
     label: Text
@@ -272,8 +269,7 @@ class Running:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct):
     """One line whose middle part is truncated if it is too long."""
 
     lead: Text
@@ -321,8 +317,7 @@ def finished(tool: str, arguments: str, result: ToolResult) -> RenderableType:
     return Group(head, _Folded(lines, style="dim" if result.success else "red"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Folded:
+class _Folded(Struct):
     """The first lines of a result, cut to the screen width; `/last` is mentioned if more follows."""
 
     lines: list[str]

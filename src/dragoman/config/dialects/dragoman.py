@@ -6,7 +6,6 @@ numbers are seconds. The usual spellings that hosts have for a key are understoo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import (
@@ -48,7 +47,7 @@ KEYS = key_table(
     "required",
     "lazy",
     "reconnect",
-    "replace",
+    "replacement",
     "timeouts",
     "health_check_interval",
     "allowed_tools",
@@ -70,6 +69,7 @@ KEYS = key_table(
     "protocol",
     "title",
     "description",
+    replace="replacement",
     type="transport",
     envFile="env_file",
     cmd="command",
@@ -125,7 +125,7 @@ def patch(document: Document, _root: str) -> FileSettings:
         problems += [(("mcp", "policy"), text) for text in read_policy(policy, scope="user").problems]
     if limits is not None:
         problems += [(("mcp", "limits"), text) for text in read_limits(limits)[1]]
-    return replace(found, policy=policy, limits=limits, problems=problems)
+    return found.replace(policy=policy, limits=limits, problems=problems)
 
 
 DRAGOMAN = Dialect(
@@ -144,7 +144,7 @@ DRAGOMAN = Dialect(
     writes={
         field: field
         for field in (
-            "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
+            "enabled required lazy reconnect replacement timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate "
             "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits "
@@ -158,12 +158,11 @@ DRAGOMAN = Dialect(
 # ── The portable `mcp.json` and `.mcp.json`: the `mcpServers` map that many hosts share
 
 
-MCP_JSON = replace(
-    DRAGOMAN,
+MCP_JSON = DRAGOMAN.replace(
     name="mcp-json",
     title="portable mcp.json",
     keys={
-        spelling: replace(key, unit="unknown") if spelling == "timeout" else key
+        spelling: key.replace(unit="unknown") if spelling == "timeout" else key
         for spelling, key in KEYS.items()
     },
     container=("mcpServers",),

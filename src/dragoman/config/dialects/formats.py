@@ -7,14 +7,13 @@ the path decides: SSE where it has a part `sse`, else Streamable HTTP.
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
 from dragoman.config.dialect import PLAIN, SAME, Dialect, Entry, FileSettings, key_table, wrapped_or_bare
 from dragoman.config.templates import NATIVE, NONE, escape, escape_before
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Input, Note, json_object
+from dragoman.struct import MutableStruct, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,8 +132,7 @@ def patch(document: Document, _root: str) -> FileSettings:
     return FileSettings(inputs=list(inputs.values()))
 
 
-@dataclass(slots=True)
-class _Server:
+class _Server(MutableStruct):
     """One description of a server, and where it stands."""
 
     table: dict[str, Any]
@@ -146,8 +144,7 @@ class _Server:
         return name.rpartition("/")[2] if isinstance(name, str) else ""
 
 
-@dataclass(slots=True)
-class _Way:
+class _Way(MutableStruct):
     """One package or address, as the fields of an entry."""
 
     table: dict[str, Any]

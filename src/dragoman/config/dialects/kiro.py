@@ -8,7 +8,6 @@ both only in `env` and `headers`.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
@@ -94,8 +93,7 @@ KIRO = Dialect(
 # ── Amazon Q Developer CLI: as Kiro, which grew out of it, in other files; `type`, `timeout`, `${env:VAR}`
 
 
-AMAZON_Q = replace(
-    KIRO,
+AMAZON_Q = KIRO.replace(
     name="amazon-q",
     title="Amazon Q Developer CLI",
     places=(

@@ -17,7 +17,6 @@ import secrets
 import time
 from collections import deque
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -384,7 +383,7 @@ class Authorizer:
                 # The refresh token was refused: drop it. Keep the access token if it was not refused itself.
                 is_good = answer is None and not stored.is_expired(time.time())
                 kept = stored.access_token if is_good else ""
-                rest = replace(stored, refresh_token="", access_token=kept)
+                rest = stored.replace(refresh_token="", access_token=kept)
                 await self._store.save(rest)
                 self._adopt(rest)
             return False
@@ -422,7 +421,7 @@ class Authorizer:
         async def save_client(client: Mapping[str, Any], issuer: str) -> None:
             async with self._store.locked():
                 known = await self._store.load_issuer(issuer) or Login(issuer=issuer)
-                await self._store.save(replace(known, client=client, access_token="", refresh_token=""))
+                await self._store.save(known.replace(client=client, access_token="", refresh_token=""))
             if self._user:
                 async with self._program_store.locked():
                     if await self._program_store.load_issuer(issuer) is None:

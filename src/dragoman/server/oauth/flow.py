@@ -14,9 +14,8 @@ import logging
 import secrets
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import parse_qsl, urlencode
 
 import httpx2
@@ -56,6 +55,7 @@ from dragoman.server.oauth.safe_fetch import (
 )
 from dragoman.server.oauth.token_store import Login
 from dragoman.server.transports.http_response import excerpt
+from dragoman.struct import HIDDEN, MutableStruct, field
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
@@ -192,8 +192,7 @@ class _SdkLogFilter(logging.Filter):
 logging.getLogger("mcp.client.auth.oauth2").addFilter(_SdkLogFilter())
 
 
-@dataclass(slots=True, kw_only=True)
-class OAuthServer:
+class OAuthServer(MutableStruct, kw_only=True):
     """The facts about one server that all its logins need."""
 
     url: str
@@ -265,8 +264,7 @@ async def obtain(
     raise LoginError(msg) from None
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(MutableStruct):
     """One run of the provider."""
 
     server: OAuthServer
@@ -282,8 +280,8 @@ class _Attempt:
     named: str = ""
     """The issuer that the configured `metadata_url` describes."""
     key: DpopKey | None = None
-    nonce: str = field(default="", repr=False)
-    sent: SentSecrets = field(default_factory=SentSecrets, repr=False)
+    nonce: Annotated[str, HIDDEN] = ""
+    sent: Annotated[SentSecrets, HIDDEN] = field(default_factory=SentSecrets)
 
     # The two entry points
 
@@ -346,7 +344,7 @@ class _Attempt:
         await self._run(provider, httpx2.Request("POST", self.server.url), None)
         if memory.tokens is None or memory.tokens is tokens:
             return None
-        return replace(self._result(provider, memory, memory.tokens), issuer=login.issuer)
+        return self._result(provider, memory, memory.tokens).replace(issuer=login.issuer)
 
     async def _run(
         self, provider: OAuthClientProvider, request: httpx2.Request, refusal: httpx2.Response | None

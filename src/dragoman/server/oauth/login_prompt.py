@@ -13,15 +13,15 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from aiohttp import web
 
+from dragoman.struct import HIDDEN, MutableStruct, Struct, field
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
@@ -82,12 +82,11 @@ class CallbackError(Exception):
     """The redirect cannot be used; the message says why and holds no secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Struct):
     """The parameters with which an authorization server sends the browser back."""
 
-    code: str = field(default="", repr=False)
-    state: str = field(default="", repr=False)
+    code: Annotated[str, HIDDEN] = ""
+    state: Annotated[str, HIDDEN] = ""
     issuer: str | None = None
     error: str = ""
     """The server's error code, if it gave no `code`."""
@@ -305,8 +304,7 @@ def _nothing(*_: object) -> None:
     """Do nothing: the default of optional callbacks."""
 
 
-@dataclass(slots=True)
-class LoginPrompt:
+class LoginPrompt(MutableStruct):
     """One login that waits for a person."""
 
     server: str
@@ -316,8 +314,8 @@ class LoginPrompt:
     handler: Callable[[str], Any] | None = None
     """The application's handler; it gets the address when this login is the first in the queue."""
     on_shown: Callable[[LoginPrompt], None] = _nothing
-    url: str = field(default="", repr=False)
-    state: str = field(default="", repr=False)
+    url: Annotated[str, HIDDEN] = ""
+    state: Annotated[str, HIDDEN] = ""
     callback: CallbackPage | None = None
     blocks_server: bool = False
     """Whether the server cannot be used until this login is done."""
@@ -330,7 +328,7 @@ class LoginPrompt:
     _callers: int = 0
     _pasted: asyncio.Queue[str | Exception] = field(default_factory=asyncio.Queue[str | Exception])
     _helpers: set[asyncio.Future[None]] = field(default_factory=set["asyncio.Future[None]"])
-    _queue: LoginQueue = field(init=False)
+    _queue: LoginQueue = field(default_factory=LoginQueue)
 
     def __post_init__(self) -> None:
         self._queue = login_queue(self.user)

@@ -14,7 +14,6 @@ import asyncio
 import json
 import re
 import socket
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
@@ -25,6 +24,7 @@ from yarl import URL
 
 from dragoman.server.transports.http_client import endpoint, headers_for_proxy, lasting_socket, proxy_for
 from dragoman.server.transports.http_response import detail, excerpt
+from dragoman.struct import MutableStruct, field
 from dragoman.trust.addresses import is_loopback, read_link
 from dragoman.version import VERSION
 
@@ -135,8 +135,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-@dataclass(slots=True)
-class Fetcher:
+class Fetcher(MutableStruct):
     """Sends the OAuth requests of one server."""
 
     server: str

@@ -12,12 +12,12 @@ import hashlib
 import json
 import logging
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 from urllib.parse import urlencode
 
 from dragoman.server.oauth.safe_fetch import FetchError, ForbiddenTargetError
 from dragoman.storage.files import private_folder, read_regular, user_data_folder, write_atomically
+from dragoman.struct import HIDDEN, Struct, asdict
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
@@ -43,25 +43,24 @@ class StoreError(Exception):
     """A login cannot be stored or read; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class Login(Struct, kw_only=True):
     """The login of one issuer for one server."""
 
     issuer: str = ""
-    client: Mapping[str, Any] | None = field(default=None, repr=False)
+    client: Annotated[Mapping[str, Any] | None, HIDDEN] = None
     """The registered client, including its secret."""
-    access_token: str = field(default="", repr=False)
+    access_token: Annotated[str, HIDDEN] = ""
     scheme: Literal["Bearer", "DPoP"] = "Bearer"
-    refresh_token: str = field(default="", repr=False)
+    refresh_token: Annotated[str, HIDDEN] = ""
     expires_at: float | None = None
     """Seconds since the epoch; `None` if unknown."""
     lifetime: float | None = None
     scope: str = ""
-    key: str = field(default="", repr=False)
+    key: Annotated[str, HIDDEN] = ""
     """The private key (PEM) that the token is bound to, if it is."""
-    metadata: Mapping[str, Any] | None = field(default=None, repr=False)
+    metadata: Annotated[Mapping[str, Any] | None, HIDDEN] = None
     """The metadata of the authorization server, for a refresh."""
-    resource: Mapping[str, Any] | None = field(default=None, repr=False)
+    resource: Annotated[Mapping[str, Any] | None, HIDDEN] = None
     """The resource metadata of the server."""
     reaches: tuple[str, ...] = ()
     """Classes of IP addresses that are allowed for it besides public ones."""
@@ -100,7 +99,7 @@ class Login:
         texts: list[Any] = [found.issuer, found.access_token, found.refresh_token, found.scope, found.key]
         if not all(isinstance(text, str) for text in texts) or found.scheme not in ("Bearer", "DPoP"):
             return None
-        return replace(found, reaches=tuple(found.reaches))
+        return found.replace(reaches=tuple(found.reaches))
 
 
 class TokenStore:

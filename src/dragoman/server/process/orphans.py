@@ -25,8 +25,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, cast
 
-from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import private_folder, state_folder, write_atomically
+from dragoman.struct import Struct
 from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
@@ -234,8 +234,7 @@ _AHEAD = 32
 """How many process ids after the newest are tried: the newest may have forked and exited meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct):
     """A process, identified by its id and start time, because ids are reused."""
 
     pid: int

@@ -21,13 +21,13 @@ import gc
 import json
 import re
 from collections import deque
-from dataclasses import dataclass
 from math import isfinite, isinf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
 from dragoman.errors import InvalidArgumentsError, ProtocolError
+from dragoman.struct import MutableStruct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -88,8 +88,7 @@ class Listener(Protocol):
         """Handle a message that cannot be used."""
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(MutableStruct):
     """A pending call."""
 
     method: str

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import MutableStruct, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -60,8 +60,7 @@ class Wire(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
+class HttpOptions(Struct, kw_only=True):
     """Options of a connection besides its transport; stdio uses only `limit`."""
 
     limit: int = MAX_MESSAGE_BYTES
@@ -122,8 +121,7 @@ def caller_headers() -> Mapping[str, str] | None:
 # ── Calls that take more than one round
 
 
-@dataclass(frozen=True, slots=True)
-class RoundOptions:
+class RoundOptions(Struct):
     """How the rounds of a call differ from the usual ones."""
 
     pauses: bool = False
@@ -134,8 +132,7 @@ class RoundOptions:
     """The state of the paused call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct):
     """The answer to a call that is not its result: the server asks a person, or goes on with a task."""
 
     kind: Literal["input_required", "task"]
@@ -152,8 +149,7 @@ _NO_REFUSAL = frozenset({401, 403, 407, 408, 425, 429})
 _SERVER_ERROR = 500
 
 
-@dataclass(slots=True, kw_only=True)
-class ConnectAttempt:
+class ConnectAttempt(MutableStruct, kw_only=True):
     """The facts of one connection attempt, filled in as they become known."""
 
     kind: str

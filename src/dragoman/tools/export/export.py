@@ -11,10 +11,10 @@ import functools
 import json
 import re
 import warnings
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias, cast
 
+from dragoman.struct import HIDDEN, Struct, field
 from dragoman.tools.export.fit import Demands, as_object, check, describe, fit, fit_type
 from dragoman.tools.export.openapi import to_openapi
 from dragoman.tools.export.schema import (
@@ -67,7 +67,7 @@ def neutral_tool(tool: ToolDef, longest: int = LONGEST) -> tuple[ToolDef, list[S
     why = "invisible characters and escape codes are removed"
     if len(tool.description) > longest:
         why = excess_text("description_chars", len(tool.description), longest, what="it") + "; it is cut"
-    return replace(tool, description=text), [SchemaChange("/description", why)]
+    return tool.replace(description=text), [SchemaChange("/description", why)]
 
 
 def neutralise(fitted: Fitted) -> None:
@@ -497,8 +497,7 @@ _RULES: dict[Api, Rule] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class Export(Struct, kw_only=True):
     """All tools as one API takes them.
 
     It is kept and given out again until the tools change: what is in it is not to be written to.
@@ -517,7 +516,9 @@ class Export:
     """Tools that cannot be expressed, by exposed name, and why."""
     parameters: Mapping[str, Mapping[str, str]]
     """By exposed name, parameters that have another name here: that name, and the server's."""
-    _nullable: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict[str, Any], repr=False)
+    _nullable: Annotated[Mapping[str, Sequence[tuple[str, ...]]], HIDDEN] = field(
+        default_factory=dict[str, Any]
+    )
 
     def restore(self, alias: str, arguments: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Turn what a model called into what is to be called: the exposed name, and the server's arguments.

@@ -7,9 +7,9 @@ is brought to draft 2020-12, which OpenAI and Anthropic check against, and then 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.export.schema import (
     ANNOTATIONS,
     MAX_DEPTH,
@@ -150,8 +150,7 @@ def _tell_groups(fitted: Fitted, root: Schema) -> None:
         fitted.explain(f"Give {few} of: {listed}.", f"what `{word}` at the root required is told in words")
 
 
-@dataclass(slots=True)
-class _Form:
+class _Form(MutableStruct):
     """What arguments look like: their schemas, and which are required, in order."""
 
     properties: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -410,8 +409,7 @@ _KEEPS_BOOLEANS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
+class Demands(Struct, kw_only=True):
     """What an API wants of a JSON Schema beyond being valid, with an object at its root."""
 
     properties: bool = False

@@ -9,9 +9,10 @@ path that leads to it, and what did not change is shared.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
+
+from dragoman.struct import MutableStruct, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +46,7 @@ class UnfitError(Exception):
     """The tool cannot be expressed; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
+class SchemaChange(Struct):
     """One thing that is not as the server said it."""
 
     where: str
@@ -54,8 +54,7 @@ class SchemaChange:
     why: str
 
 
-@dataclass(slots=True)
-class Fitted:
+class Fitted(MutableStruct):
     """A tool's definition as an API takes it, still without its shape."""
 
     schema: Schema
@@ -86,8 +85,7 @@ class Fitted:
         self.changes.append(change)
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(MutableStruct):
     """What occurs in a schema, so that most of them need no closer look."""
 
     words: set[str]

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Any, Literal
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,8 +38,7 @@ _LONGEST_ROW = 2_000
 _JOINER = "\u200d"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextBudget:
+class TextBudget(Struct, kw_only=True):
     """How long a text may be."""
 
     limit: int

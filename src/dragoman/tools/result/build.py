@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import InvalidArgumentsError, InvalidResultError, ToolExecutionError, ToolFailedError
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import App, Provenance, Texts, ToolResult
+from dragoman.struct import MutableStruct, field
 from dragoman.tools.result.budget import fit, raised
 from dragoman.tools.result.provenance import find_sources, may_have_sources
 from dragoman.tools.result.render import FILE, describe, pieces
@@ -49,8 +48,7 @@ class ResultKeeper(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class ResultContext:
+class ResultContext(MutableStruct, kw_only=True):
     """Everything needed to build the result of a call."""
 
     tool: ToolDef
@@ -175,8 +173,8 @@ def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
     if failure is None:
         return result
     if answer.is_error:
-        return replace(result, success=False, text=str(failure), error=str(failure), exception=failure)
-    return replace(result, success=False, error=str(failure), exception=failure)
+        return result.replace(success=False, text=str(failure), error=str(failure), exception=failure)
+    return result.replace(success=False, error=str(failure), exception=failure)
 
 
 def _app(tool: ToolDef) -> App | None:
@@ -229,8 +227,8 @@ def _described(part: Part, keeper: ResultKeeper | None) -> Part:
     if keeper is not None and part.data and part.kind in ("audio", "resource", "image"):
         path = keeper.keep(part.data, mime_type=part.mime_type)
         if path is not None:
-            part = replace(part, meta={**part.meta, FILE: str(path)})
-    return part if part.text else replace(part, text=describe(part))
+            part = part.replace(meta={**part.meta, FILE: str(path)})
+    return part if part.text else part.replace(text=describe(part))
 
 
 def _listed(problems: list[str]) -> str:

@@ -6,12 +6,12 @@ result (sources, a note that a fallback answered), it is added as a block of its
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import InvalidResultError, ToolFailedError
 from dragoman.model import ToolResult
+from dragoman.struct import asdict
 from dragoman.tools.result.budget import fit
 from dragoman.tools.result.build import sources_of
 from dragoman.tools.result.render import attribution
@@ -87,7 +87,7 @@ def forwarded_fallback(
         if problems:
             msg = f"`{name}` answered for `{tool.name}`, but not by its output schema: {problems[0]}"
             raise InvalidResultError(msg, tool=tool.name, server=tool.server, problems=problems)
-    return replace(result, raw=_with_block(raw, note, {FALLBACK: name}, first=True))
+    return result.replace(raw=_with_block(raw, note, {FALLBACK: name}, first=True))
 
 
 def _with_block(

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -98,7 +97,7 @@ def find_sources(
         unique = [SourceRef(title=_short(default), updated=_own_date(structured, parts))]
     if dated and not all(source.updated for source in unique):
         date = dated if not (dates or "updated" in pointers) else _only_date(structured, parts, dated)
-        unique = [source if source.updated else replace(source, updated=_short(date)) for source in unique]
+        unique = [source if source.updated else source.replace(updated=_short(date)) for source in unique]
     return unique
 
 

@@ -11,12 +11,11 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from dragoman.languages import fill
-from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Part, Texts
+from dragoman.struct import HIDDEN, MutableStruct, Struct, field
 from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.schema.cost import cut
 
@@ -42,15 +41,14 @@ _YES = (True, "true", "True")
 """Values that servers use for true; 1 is among them."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ServerAnswer:
+class ServerAnswer(MutableStruct, kw_only=True):
     """A tool's answer, parsed but not rendered."""
 
     parts: Sequence[Part]
     structured: Any = None
     is_error: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    raw: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """The result as the server sent it."""
 
 
@@ -429,8 +427,7 @@ MAX_TOTAL_BYTES = 20 * 2**20
 PDF = "application/pdf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Api:
+class _Api(Struct, kw_only=True):
     """The images and files that one API supports."""
 
     name: str
@@ -451,8 +448,7 @@ _OPENAI = _Api(name="OpenAI", images=_COMMON | {"image/gif"}, max_image_bytes=20
 _GEMINI = _Api(name="Gemini", images=_COMMON, max_image_bytes=14 * 2**20)
 
 
-@dataclass(frozen=True, slots=True)
-class _Media:
+class _Media(Struct):
     """An image or a file in a form that an API supports."""
 
     kind: Literal["image", "file"]

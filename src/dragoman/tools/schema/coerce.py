@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 from dragoman.tools.schema.problems import NOTHING, option_meant, place_of, read_as, shown
 from dragoman.trust.masking import MASK, is_sensitive_name
 
@@ -65,8 +65,7 @@ _SPACING = str.maketrans("", "", "-_ ")
 Path: TypeAlias = "tuple[str | int, ...]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentChange:
+class ArgumentChange(Struct, kw_only=True):
     """One change, as text. Values of sensitive keys are not shown, long values only described."""
 
     path: str
@@ -79,29 +78,25 @@ class ArgumentChange:
         return {"path": self.path, "from": self.before, "to": self.after, "why": self.why}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coerced:
+class Coerced(Struct, kw_only=True):
     """Arguments that fit, and the changes made to them."""
 
     arguments: dict[str, Any]
     changes: Sequence[ArgumentChange]
 
 
-@dataclass(frozen=True, slots=True)
-class _Set:
+class _Set(Struct):
     path: Path
     value: Any
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Drop:
+class _Drop(Struct):
     path: Path
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Rename:
+class _Rename(Struct):
     path: Path
     name: str
     why: str

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
-from dragoman.lazy_dataclass import dataclass
+from dragoman.struct import Struct
 from dragoman.visible import is_plain_ascii
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class SchemaTooCostlyError(Exception):
     """Checking values against the schema costs too much; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
+class Plain(Struct, kw_only=True):
     """A schema in its plain form."""
 
     schema: Node
@@ -83,8 +82,7 @@ class Plain:
     patterns: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, kw_only=True):
     """How much work a value is, at most."""
 
     weight: int

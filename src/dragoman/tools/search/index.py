@@ -13,10 +13,10 @@ import math
 import re
 import sqlite3
 import threading
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.struct import MutableStruct, Struct
 from dragoman.tools.search import intents, vectors, words
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ _FIRST_SENTENCE = re.compile(r"(?<=[.!?。])\s|\n|。")
 logger = logging.getLogger("dragoman")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct):
     """A tool that was found."""
 
     name: str
@@ -88,8 +87,7 @@ class Hit:
     """Whether it probably does not do what was asked for."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(MutableStruct):
     """One tool in the index."""
 
     number: int

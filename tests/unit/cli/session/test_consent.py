@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,7 @@ async def test_always_is_no_answer_to_a_rule_that_asks(tmp_path: Path) -> None:
     person = Person("s", "n")
     consent = Consent(person, lambda _: target)
     assert await consent.approve_call(undecided())
-    assert not await consent.approve_call(replace(undecided(), rule="user: ask delete"))
+    assert not await consent.approve_call(undecided().replace(rule="user: ask delete"))
 
 
 async def test_a_tool_that_is_called_like_a_glob_allows_only_itself(tmp_path: Path) -> None:

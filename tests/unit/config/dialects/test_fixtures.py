@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from dragoman.config.files import format_of
 from dragoman.config.load import detect
 from dragoman.config.merge import Layer, merge
 from dragoman.model import ServerSpec, Stdio
+from dragoman.struct import Struct, defaults, field_names
 
 if TYPE_CHECKING:
     from dragoman.model import Settings
@@ -40,7 +40,7 @@ FILES = sorted(
 )
 SHOWN = [
     name
-    for name in (field.name for field in fields(ServerSpec))
+    for name in field_names(ServerSpec)
     if name not in ("name", "transport", "origin", "shadowed", "lines", "extras", "notes", "timeouts")
 ]
 
@@ -66,7 +66,7 @@ def readable(merged: Settings) -> dict[str, Any]:
     matters = ("enabled", "auto_reload", "health_check_interval", "naming")
     said = {one.key: one.data for one in merged.layers.statements}
     patch = {name: plain(said[name]) for name in matters if name in said}
-    patch["inputs"] = [plain(replace(item, scope="code")) for item in merged.inputs]
+    patch["inputs"] = [plain(item.replace(scope="code")) for item in merged.inputs]
     problems = [f"line {error.line}: {error.pointer}: {error.message}" for error in merged.problems]
     shown = {"settings": {name: value for name, value in patch.items() if value != []}}
     return shown | {"servers": {spec.name: server(spec) for spec in merged.servers}, "problems": problems}
@@ -76,9 +76,9 @@ def server(spec: ServerSpec) -> dict[str, Any]:
     plainest = ServerSpec(spec.name, spec.transport)
     empty = type(spec.transport)("")
     transport = {
-        field.name: plain(getattr(spec.transport, field.name))
-        for field in fields(spec.transport)
-        if getattr(spec.transport, field.name) != getattr(empty, field.name)
+        name: plain(getattr(spec.transport, name))
+        for name in field_names(spec.transport)
+        if getattr(spec.transport, name) != getattr(empty, name)
     }
     rules = {
         name: plain(getattr(spec, name)) for name in SHOWN if getattr(spec, name) != getattr(plainest, name)
@@ -96,9 +96,9 @@ def server(spec: ServerSpec) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        pairs = {field.name: (plain(getattr(value, field.name)), field.default) for field in fields(value)}
-        return {name: item for name, (item, default) in pairs.items() if item != plain(default)}
+    if isinstance(value, Struct):
+        items, usual = {name: plain(getattr(value, name)) for name in field_names(value)}, defaults(value)
+        return {name: item for name, item in items.items() if name not in usual or item != plain(usual[name])}
     return dict(value) if isinstance(value, dict) else value
 
 

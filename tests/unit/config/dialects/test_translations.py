@@ -226,10 +226,9 @@ def test_usual_spellings_of_other_hosts_are_understood() -> None:
 
 
 def legal(env: dict[str, str], prefix: str = "LEGAL") -> Settings:
-    from dataclasses import replace
 
     document = environment(env)
-    found = replace(dialect("legal"), find=finder(prefix))
+    found = dialect("legal").replace(find=finder(prefix))
     entries = list(found.find(document, ""))
     return in_effect(
         merge([Layer(document=document, dialect=found, scope="user", entries=entries)], "replace")

@@ -10,7 +10,6 @@ import stat
 import sys
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -93,7 +92,7 @@ async def stored(server: Authorization, name: str = "srv") -> Login:
 async def change_stored(server: Authorization, **changes: Any) -> None:
     store = TokenStore("srv", server.url)
     async with store.locked():
-        await store.save(replace(await stored(server), **changes))
+        await store.save((await stored(server)).replace(**changes))
 
 
 async def test_refused_request_logs_in_and_is_sent_again() -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,7 +136,7 @@ def test_tools_that_were_used_come_before_equal_ones() -> None:
 def test_an_update_changes_only_what_differs() -> None:
     index = words(TOOLS)
     changed = [one for one in TOOLS if one.name != "mcp_time_now"]
-    changed[0] = replace(changed[0], description="Paint a picture of a xylophone.")
+    changed[0] = changed[0].replace(description="Paint a picture of a xylophone.")
 
     index.update(changed)
 
