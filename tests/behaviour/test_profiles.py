@@ -526,12 +526,13 @@ def test_kode_serves_every_project_from_the_users_file(tmp_path: Path, home: Pat
 def test_kode_takes_the_type_of_a_server_and_tries_the_other_one_too(
     folder: str, tmp_path: Path, home: Path
 ) -> None:
-    old, new = {"type": "sse", "url": "https://a.test/sse"}, {"type": "http", "url": "https://a.test/mcp"}
+    # Without its type, each of these would be taken for the other one.
+    old, new = {"type": "sse", "url": "https://a.test/mcp"}, {"type": "http", "url": "https://a.test/sse"}
     file = (home if folder == "home" else tmp_path) / ".kode.json"
     write(file, json.dumps({"mcpServers": {"old": old, "new": new}}))
     assert transports(load("kode")) == {
-        "old": Sse("https://a.test/sse", alternate=True),
-        "new": Http("https://a.test/mcp", alternate=True),
+        "old": Sse("https://a.test/mcp", alternate=True),
+        "new": Http("https://a.test/sse", alternate=True),
     }
 
 
