@@ -79,7 +79,7 @@ PYDANTIC_USERS = re.compile(
 LONGEST_FILE = 800
 LONG_FILES = {
     "manager.manager": "the object that users hold: a documented method for each thing it does",
-    "model": "the nouns of the library: frozen dataclasses and their documentation",
+    "model": "the nouns of the library: frozen structs and their documentation",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
@@ -282,7 +282,7 @@ def check_sdk_fence(modules: dict[str, Module]) -> Iterator[str]:
             if is_of(found.target, {"mcp", "mcp_types"}) and not SDK_USERS.match(module.name):
                 yield f"{module.where(found.line)}: imports `{found.target}`; only server/sdk.py and above may"
             if is_of(found.target, {"pydantic", "pydantic_core"}) and not PYDANTIC_USERS.match(module.name):
-                yield f"{module.where(found.line)}: imports `{found.target}`; the nouns are dataclasses"
+                yield f"{module.where(found.line)}: imports `{found.target}`; the nouns are structs"
 
 
 def check_late_imports(modules: dict[str, Module]) -> Iterator[str]:
