@@ -20,7 +20,7 @@ from dragoman.cli.commands.demo import CALLS
 from dragoman.cli.dashboard.app import Dashboard
 from dragoman.demo.launch import demo_servers
 from dragoman.manager.manager import McpManager
-from dragoman.observe.call_log import CallHistory
+from dragoman.observe.call_history import CallHistory
 
 if TYPE_CHECKING:
     from textual.strip import Strip

@@ -80,7 +80,6 @@ LONGEST_FILE = 800
 LONG_FILES = {
     "manager.manager": "the object that users hold: a documented method for each thing it does",
     "model": "the nouns of the library: frozen structs and their documentation",
-    "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "base", "core", "misc"}

@@ -26,7 +26,7 @@ from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError
 from dragoman.gateway.code import MOST_AT_ONCE, ProgramTool
-from dragoman.observe.call_log import CallHistory
+from dragoman.observe.call_history import CallHistory
 from dragoman.storage.files import data_folder
 from dragoman.storage.programs import ProgramStore
 from dragoman.testing import ScriptedServer

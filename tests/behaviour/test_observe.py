@@ -14,7 +14,8 @@ import pytest
 
 from dragoman import McpManager, ServerSpec
 from dragoman.events import CallStarted
-from dragoman.observe.call_log import CallHistory, CallLog
+from dragoman.observe.call_history import CallHistory
+from dragoman.observe.call_log import CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

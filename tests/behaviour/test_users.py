@@ -22,7 +22,7 @@ from dragoman import AgentEngine, DragomanError, Handlers, Http, McpManager, Ser
 from dragoman.agent.providers import ScriptedProvider
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.model import Auth, CallRequest, UserLimits
-from dragoman.observe.call_log import CallHistory
+from dragoman.observe.call_history import CallHistory
 from dragoman.storage.files import user_data_folder
 from dragoman.storage.programs import SavedProgram, new_id
 from dragoman.testing import InstantClock, ScriptedServer

@@ -39,7 +39,7 @@ from dragoman.languages import fill
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
 from dragoman.model import Texts, ToolResult
-from dragoman.observe.call_log import CallHistory
+from dragoman.observe.call_history import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.registry import ToolRegistry

@@ -746,7 +746,7 @@ def _usual_seconds(tool: ToolDef) -> float | None:
     """Return the median duration of recorded calls of a tool; `None` if there are none."""
     from statistics import median
 
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
     try:
         calls = CallHistory().list(server=tool.server, tool=tool.name, limit=MAX_SAMPLED)

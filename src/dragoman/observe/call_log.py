@@ -1,9 +1,9 @@
-"""The call log: every call with its arguments and its result in a SQLite file, bounded in size and age.
+"""Writes the call log: every call with its arguments and its result, in a SQLite file of bounded size.
 
-`CallLog` writes and `CallHistory` reads. `CallLog.note` runs in the event loop: it copies a bounded part of
-the call and returns. A thread masks, writes and prunes. Its errors never reach a call: what cannot be written
-is dropped and counted, with one warning. Arguments and results are masked by their shape, by sensitive names
-and by known secrets; for the last, pass the `mask` of a `Redactor`.
+`CallLog.note` runs in the event loop: it copies a bounded part of the call and returns. A thread masks, writes
+and prunes. Its errors never reach a call: what cannot be written is dropped and counted, with one warning.
+Arguments and results are masked by their shape, by sensitive names and by known secrets; for the last, pass
+the `mask` of a `Redactor`. `observe/call_history.py` reads the log.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from dragoman.errors import DragomanError
-from dragoman.observe.metrics import Metrics
 from dragoman.storage.files import private_folder, state_folder
-from dragoman.struct import Struct, field
 from dragoman.trust.masking import MARGIN, MASK, MAX_DEPTH, excerpt, is_sensitive_name, mask_text
 
 if TYPE_CHECKING:
@@ -32,11 +30,7 @@ if TYPE_CHECKING:
 
     from filelock import BaseFileLock
 
-    from dragoman.observe.metrics import ServerMetrics
     from dragoman.trust.masking import Excerpt
-
-# ── One call: as it is copied, written and read
-
 
 MAX_TEXT_CHARS = 8192
 """Of one text among the arguments."""
@@ -55,46 +49,6 @@ CUT: Final = "…"
 _WINDOW = MAX_TEXT_CHARS + MARGIN
 
 Why: TypeAlias = Literal["redacted", "cut"]
-
-
-class CallRecord(Struct, kw_only=True):
-    """One call as it was logged."""
-
-    number: int
-    """Unique within the log, and never used again."""
-    call_id: str
-    at: float
-    """Seconds since the epoch, when the call began."""
-    server: str
-    tool: str
-    """The exposed name."""
-    duration: float
-    error_code: str = ""
-    arguments: Any = None
-    """As they were sent, except what `missing` names."""
-    missing: Mapping[str, Why] = field(default_factory=dict[str, Why])
-    """The parts of the arguments that were not kept, by JSON pointer, and why."""
-    result: str = ""
-    """The text that the caller got, masked and cut."""
-    result_chars: int = 0
-    """The length of the whole result."""
-    result_missing: Sequence[Why] = ()
-    user: str = ""
-    """Who made it, in a program with many users."""
-
-    @property
-    def success(self) -> bool:
-        """Whether the call went well."""
-        return not self.error_code
-
-    @property
-    def obstacle(self) -> str:
-        """Why the call cannot be run again as it was; empty if it can."""
-        if self.missing:
-            places = ", ".join(f"`{place}` ({why})" for place, why in list(self.missing.items())[:5])
-            more = len(self.missing) - 5
-            return f"not all of its arguments were kept: {places}{f' and {more} more' if more > 0 else ''}"
-        return "" if isinstance(self.arguments, dict) else "its arguments are not an object"
 
 
 class CallNote(NamedTuple):
@@ -149,7 +103,7 @@ class _Omitted:
 _OMITTED = _Omitted()
 
 
-def take_down(
+def copy_call(
     *,
     at: float,
     server: str,
@@ -260,26 +214,6 @@ def to_row(note: CallNote, mask: Callable[[str], str] = mask_text) -> Row:
     )
 
 
-def from_row(number: int, row: Row) -> CallRecord:
-    """Return the call that a row describes."""
-    at, server, tool, call_id, duration, code, arguments, missing, result, chars, why, user = row
-    return CallRecord(
-        number=number,
-        call_id=call_id,
-        at=at,
-        server=server,
-        tool=tool,
-        duration=duration,
-        error_code=code,
-        arguments=json.loads(arguments),
-        missing=json.loads(missing) if missing else {},
-        result=result,
-        result_chars=chars,
-        result_missing=cast("list[Why]", why.split()),
-        user=user,
-    )
-
-
 class _Redaction:
     """Masks and cuts arguments, and remembers where."""
 
@@ -354,9 +288,6 @@ class _Redaction:
 def _storable(text: str) -> str:
     """Escape what SQLite cannot store: null characters and lone surrogates."""
     return text.replace("\0", "\\u0000").encode("utf-8", "backslashreplace").decode()
-
-
-# ── The SQLite file: private, and shared by several processes
 
 
 logger = logging.getLogger("dragoman")
@@ -464,13 +395,13 @@ def _opened(path: Path, busy_seconds: float, lock: BaseFileLock) -> sqlite3.Conn
     try:
         # Before anything is written; SQLite gives its journals the same mode.
         path.chmod(0o600)
-        if _version(connection, path) < VERSION:
+        if version_of(connection, path) < VERSION:
             with lock:
-                if _version(connection, path) < VERSION:
+                if version_of(connection, path) < VERSION:
                     _create_schema(connection)
-        if _missing_columns(connection):
+        if missing_columns(connection):
             with lock:
-                for name in _missing_columns(connection):
+                for name in missing_columns(connection):
                     connection.execute(f"ALTER TABLE calls ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")
         # A crash of the machine may lose the last calls but cannot damage the file, and commits are cheap.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -483,7 +414,7 @@ def _opened(path: Path, busy_seconds: float, lock: BaseFileLock) -> sqlite3.Conn
     return connection
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the schema; 0 if the file is empty.
 
     Raises:
@@ -496,7 +427,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _missing_columns(connection: sqlite3.Connection) -> list[str]:
+def missing_columns(connection: sqlite3.Connection) -> list[str]:
     """Return the columns that a log of an earlier version lacks."""
     found = {row[1] for row in connection.execute("PRAGMA table_info(calls)")}
     return [name for name in _LATER if name not in found]
@@ -560,9 +491,6 @@ def _used_bytes(connection: sqlite3.Connection) -> int:
             for name in ("page_count", "freelist_count", "page_size")
         )
     return (pages - free) * size
-
-
-# ── Writing
 
 
 MAX_AGE = 7 * 86_400.0
@@ -656,7 +584,7 @@ class CallLog:
             mask: Masks a text, in place of the log's own function.
         """
         try:
-            note = take_down(
+            note = copy_call(
                 at=self._clock() - duration,
                 server=server,
                 tool=tool,
@@ -782,110 +710,3 @@ class CallLog:
                 connection.close()
             except sqlite3.Error as exc:
                 logger.debug("the call log was not closed cleanly: %s", exc)
-
-
-# ── Reading
-
-
-_SELECT = f"SELECT number, {', '.join(COLUMNS)} FROM calls"  # noqa: S608 -- only constants
-_GLOB_MARKS = frozenset("*?[")
-
-
-class CallHistory:
-    """Reads the calls of a log."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        """Read a log, by default the user's; it need not exist."""
-        self.path = path or default_path()
-
-    def list(
-        self,
-        *,
-        server: str = "",
-        tool: str = "",
-        user: str | None = None,
-        errors_only: bool = False,
-        since: float | None = None,
-        text: str = "",
-        limit: int = 50,
-    ) -> list[CallRecord]:
-        """Return the latest calls that match, newest first.
-
-        Args:
-            server: A server's name, or a pattern with `*`, `?` and `[…]`. Empty for all.
-            tool: The exposed name, or a pattern.
-            user: Who made them, in a program with many users; empty for the program itself.
-            errors_only: Whether to leave out calls that succeeded.
-            since: Seconds since the epoch.
-            text: A text in the tool's name, the arguments or the result; ASCII letters match in any case.
-            limit: How many at most.
-
-        Raises:
-            DragomanError: The log cannot be read.
-        """
-        wanted: list[tuple[str, tuple[Any, ...]]] = []
-        for column, name in (("server", server), ("tool", tool)):
-            if name:
-                operator = "GLOB" if _GLOB_MARKS & set(name) else "="
-                wanted.append((f"{column} {operator} ?", (name,)))
-        if user is not None:
-            wanted.append(("user = ?", (user,)))
-        if errors_only:
-            wanted.append(("error_code <> ''", ()))
-        if since is not None:
-            wanted.append(("at >= ?", (since,)))
-        if text:
-            escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-            columns = ("tool", "arguments", "result")
-            like = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in columns)
-            wanted.append((f"({like})", (f"%{escaped}%",) * len(columns)))
-        where = " AND ".join(condition for condition, _ in wanted)
-        values = [value for _, some in wanted for value in some]
-        query = f"{_SELECT}{f' WHERE {where}' if where else ''} ORDER BY at DESC, number DESC LIMIT ?"
-        return self._read(query, (*values, max(0, limit)))
-
-    def metrics(self, *, since: float | None = None, limit: int = 10_000) -> dict[str, ServerMetrics]:
-        """Sum up the latest calls by server.
-
-        Args:
-            since: Seconds since the epoch.
-            limit: How many calls at most.
-
-        Raises:
-            DragomanError: The log cannot be read.
-        """
-        found = Metrics()
-        for one in reversed(self.list(since=since, limit=limit)):
-            found.ended(one.server, one.tool, one.duration, one.error_code)
-        return {name: found.server(name, 0.0) for name in found}
-
-    def show(self, key: str | int) -> CallRecord | None:
-        """Return one call by its number or its id; `None` if the log does not have it.
-
-        Raises:
-            DragomanError: The log cannot be read.
-        """
-        column = "number" if isinstance(key, int) else "call_id"
-        found = self._read(f"{_SELECT} WHERE {column} = ? ORDER BY number DESC LIMIT 1", (key,))
-        return found[0] if found else None
-
-    def _read(self, query: str, values: Sequence[Any]) -> list[CallRecord]:
-        if not self.path.exists():
-            return []
-        if not self.path.is_file():
-            # SQLite would wait for the other end of a named pipe.
-            msg = f"the call log {self.path} is not a regular file"
-            raise DragomanError(msg, hint="move it away")
-        try:
-            address = f"{self.path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS)) as connection:
-                if _version(connection, self.path) == 0:
-                    return []  # another process is creating it
-                if "user" in _missing_columns(connection):
-                    query = query.replace(", user FROM", ", '' FROM").replace("user = ?", "'' = ?")
-                rows = connection.execute(query, values).fetchall()
-        except sqlite3.Error as exc:
-            msg = f"the call log {self.path} cannot be read: {exc}"
-            hint = "it is moved aside when calls are logged again" if is_damage(exc) else "try again"
-            raise DragomanError(msg, hint=hint) from exc
-        return [from_row(row[0], row[1:]) for row in rows]

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.observe.call_log import CallHistory, CallLog
+from dragoman.observe.call_history import CallHistory
+from dragoman.observe.call_log import CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dragoman.observe.call_log import CallRecord
+    from dragoman.observe.call_history import CallRecord
 
 CANARY = "canary-7f3a9b2c51"
 

@@ -15,7 +15,8 @@ from tests.unit.observe.conftest import ids, note, records
 
 from dragoman.errors import DragomanError
 from dragoman.observe import call_log as database
-from dragoman.observe.call_log import CallHistory, CallLog
+from dragoman.observe.call_history import CallHistory
+from dragoman.observe.call_log import CallLog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.observe.conftest import CANARY, Clock, ids, note
 
 from dragoman.errors import DragomanError
-from dragoman.observe.call_log import CallHistory, CallLog
+from dragoman.observe.call_history import CallHistory
+from dragoman.observe.call_log import CallLog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.unit.observe.conftest import CANARY, Clock, ids, note, records
 
 from dragoman.observe import call_log as module
-from dragoman.observe.call_log import CallHistory, CallLog
+from dragoman.observe.call_history import CallHistory
+from dragoman.observe.call_log import CallLog
 from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.observe import call_log as module
+from dragoman.observe.call_history import CallRecord, from_row
 from dragoman.observe.call_log import (
     MAX_ARGUMENT_CHARS,
     MAX_MISSING,
     MAX_RESULT_CHARS,
     MAX_TEXT_CHARS,
-    CallRecord,
-    from_row,
-    take_down,
+    copy_call,
     to_row,
 )
 from dragoman.trust.masking import MASK
@@ -36,7 +35,7 @@ json_values = st.recursive(
 
 
 def logged(arguments: object, text: str = "", mask: Any = None, tool: str = "t") -> CallRecord:
-    note = take_down(
+    note = copy_call(
         at=1.0,
         server="s",
         tool=tool,
@@ -158,7 +157,7 @@ def test_row_is_bounded_whatever_the_arguments_are(arguments: Any) -> None:
 
 def test_what_is_taken_down_weighs_about_what_it_keeps() -> None:
     for arguments in ({"a": "x" * 10_000_000}, [{"k": "y" * 1000}] * 1000):
-        note = take_down(
+        note = copy_call(
             at=0,
             server="",
             tool="",
@@ -193,7 +192,7 @@ def test_depth_without_end_and_foreign_objects_are_left_out() -> None:
 
 def test_arguments_belong_to_the_log_once_they_are_taken_down() -> None:
     arguments: dict[str, Any] = {"list": [1, {"a": "b"}]}
-    note = take_down(at=0, server="", tool="", call_id="", duration=0, code="", arguments=arguments, text="")
+    note = copy_call(at=0, server="", tool="", call_id="", duration=0, code="", arguments=arguments, text="")
     arguments["list"][1]["a"] = "changed"
     arguments["list"].append("more")
     arguments.clear()

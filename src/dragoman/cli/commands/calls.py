@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dragoman.cli.json_shapes import CallRecordShape, CallsReport
-    from dragoman.observe.call_log import CallRecord
+    from dragoman.observe.call_history import CallRecord
 
 _FEW_MILLISECONDS = 0.0995
 
@@ -44,7 +44,7 @@ def calls(
     """
     if context.invoked_subcommand is not None:
         return
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
     options = context.ensure_object(Options)
     history = CallHistory()
@@ -127,7 +127,7 @@ def again(context: click.Context, number: str, yes: bool) -> None:
 
 
 def _find(key: str) -> CallRecord:
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
     history = CallHistory()
     found = history.show(int(key) if key.isascii() and key.isdecimal() else key)

@@ -246,7 +246,7 @@ def _logged() -> dict[str, LoggedShape]:
 
     if not default_path().exists():
         return {}
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
     try:
         found = CallHistory().metrics(since=time.time() - LOGGED_SECONDS)

@@ -70,7 +70,7 @@ async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
     from dragoman.cli.dashboard.dialogs import ScreenAsker
     from dragoman.cli.session.questions import Consent
     from dragoman.model import Handlers
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
     asker = ScreenAsker()
     lists.prepare()

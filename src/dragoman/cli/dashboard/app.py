@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dragoman.manager.manager import McpManager
     from dragoman.model import Prompt, Resource, ToolDef
     from dragoman.observe.bus import Subscription
-    from dragoman.observe.call_log import CallHistory
+    from dragoman.observe.call_history import CallHistory
 
 # ── Actions on the manager, run concurrently; errors are shown as messages
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dragoman.events import CallFinished, CallStarted
     from dragoman.model import Part, ToolResult
-    from dragoman.observe.call_log import CallHistory, CallRecord
+    from dragoman.observe.call_history import CallHistory, CallRecord
 
 MAX_SHOWN = 20_000
 """Characters shown of a result."""

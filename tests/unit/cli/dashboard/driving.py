@@ -12,7 +12,7 @@ import pytest
 from dragoman.cli.dashboard.app import Dashboard
 from dragoman.cli.dashboard.dialogs import ScreenAsker
 from dragoman.manager.manager import McpManager
-from dragoman.observe.call_log import CallHistory
+from dragoman.observe.call_history import CallHistory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

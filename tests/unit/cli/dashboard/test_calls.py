@@ -7,7 +7,8 @@ import pytest
 from dragoman.cli.dashboard.calls import KEPT, SLACK, CallStream, Follower
 from dragoman.events import CallFinished, CallStarted
 from dragoman.model import Part, ToolResult
-from dragoman.observe.call_log import CallHistory, CallLog, CallRecord
+from dragoman.observe.call_history import CallHistory, CallRecord
+from dragoman.observe.call_log import CallLog
 
 if TYPE_CHECKING:
     from pathlib import Path
