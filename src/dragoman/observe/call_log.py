@@ -1,9 +1,9 @@
 """Writes the call log: every call with its arguments and its result, in a SQLite file of bounded size.
 
-`CallLog.note` runs in the event loop: it copies a bounded part of the call and returns. A thread masks, writes
-and prunes. Its errors never reach a call: what cannot be written is dropped and counted, with one warning.
-Arguments and results are masked by their shape, by sensitive names and by known secrets; for the last, pass
-the `mask` of a `Redactor`. `observe/call_history.py` reads the log.
+`CallLog.note` runs in the event loop: it copies a bounded part of the call and returns. A thread masks,
+writes and prunes. Its errors never reach a call: what cannot be written is dropped and counted, with one
+warning. Arguments and results are masked by their shape, by sensitive names and by known secrets; for the
+last, pass the `mask` of a `Redactor`. `observe/call_history.py` reads the log.
 """
 
 from __future__ import annotations
