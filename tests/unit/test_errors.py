@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import errors
 from dragoman.errors import MAX_CHARS, ConnectError, DragomanError, InvalidSpecError, ProtocolError
-from dragoman.trust.gate import MAX_ERROR_CHARS, scrub_error
+from dragoman.trust.error_masking import MAX_ERROR_CHARS, mask_error
 from dragoman.trust.redaction import Redactor
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x1b]8;;http://evil.example\x1b\\x \x9b31m \u202eabc\u2069 \r\x00\x7f\u2028 \ud800"
@@ -116,7 +116,7 @@ def test_foreign_errors_in_the_chain_are_made_safe_too() -> None:
     foreign.__context__.__context__ = OSError(5, HOSTILE, HOSTILE)
     error = ConnectError("x", server="a", stage="b")
     error.__cause__ = foreign
-    scrub_error(error, Redactor())
+    mask_error(error, Redactor())
     assert not STEERING & set("".join(traceback.format_exception(error)))
     assert error.__cause__ is foreign
     assert foreign.__context__ is None
@@ -128,6 +128,6 @@ def test_an_error_with_much_in_it_is_cut() -> None:
         "hunter2-1-abcdef " + "x" * 15_000_000,
         data={"a": "y" * 15_000_000, "b": list(range(10**6)), "c": ["hunter2-2-abcdef"] * 10**5},
     )
-    scrub_error(error, redactor)
+    mask_error(error, redactor)
     assert "hunter2" not in repr(vars(error))
     assert len(repr(vars(error))) < 6 * MAX_ERROR_CHARS

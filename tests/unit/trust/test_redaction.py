@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError, printable
 from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
-from dragoman.trust.gate import scrub_error
+from dragoman.trust.error_masking import mask_error
 from dragoman.trust.masking import MASK, mask_text
 from dragoman.trust.redaction import (
     MAX_PASSING,
@@ -335,7 +335,7 @@ def test_an_error_and_what_caused_it_lose_their_secrets() -> None:
     error.__cause__ = cause
     cause.__context__ = group
     group.__context__ = error  # a circle ends
-    scrub_error(error, Redactor(["very-secret-value"]))
+    mask_error(error, Redactor(["very-secret-value"]))
     shown = [repr(error), str(error), repr(vars(error)), repr(cause), str(cause), repr(group.exceptions)]
     assert not any("very-secret-value" in text for text in shown)
     assert error.server == "fs"
@@ -402,13 +402,13 @@ def test_data_of_an_error_and_the_words_of_a_tool() -> None:
     redactor = Redactor(["qX7pL0vR2m"])
     link = "https://example.com/?page=2"
     error = ProtocolError(f"{link} qX7pL0vR2m", data={"qX7pL0vR2m": [{"why": "qX7pL0vR2m"}]})
-    scrub_error(error, redactor, only_known=True)
+    mask_error(error, redactor, only_known=True)
     assert str(error) == f"{link} {MASK}"
     assert error.data == {MASK: [{"why": MASK}]}
-    scrub_error(error, redactor)
+    mask_error(error, redactor)
     assert str(error) == f"https://example.com/?page={MASK} {MASK}"
     login = AuthRequiredError("log in", server="s", url="https://id.example/?state=abc&x=qX7pL0vR2m")
-    scrub_error(login, redactor)
+    mask_error(login, redactor)
     assert login.url == f"https://id.example/?state=abc&x={MASK}"
 
 
