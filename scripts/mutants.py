@@ -11,7 +11,12 @@ the requirement run; the working tree is never changed.
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
+import io
+import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +24,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import tokenize
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -50,6 +56,8 @@ class Fault(NamedTuple):
     number: int
     file: str
     """Relative to the repository."""
+    place: str
+    """The function or class that has the code, as `Class.method`; empty for code of the module itself."""
     old: str
     new: str
 
@@ -64,14 +72,91 @@ class Fault(NamedTuple):
         Raises:
             ValueError: The fault does not fit the file.
         """
-        found = text.count(self.old)
-        if found != 1 or self.old == self.new:
-            msg = f"{self.name}: the old text must occur once in {self.file}, not {found} times: {self.old!r}"
+        scopes = list(scopes_of(text, self.place)) if self.file.endswith(".py") else [(0, len(text))]
+        found = list(self._as_written(text, scopes)) or list(self._as_code(text, scopes))
+        where = f"`{self.place}` of {self.file}" if self.place else self.file
+        if len(found) != 1 or self.old == self.new:
+            msg = (
+                f"{self.name}: the old code must occur once in {where}, not {len(found)} times: {self.old!r}"
+            )
             raise ValueError(msg)
-        changed = text.replace(self.old, self.new)
+        begin, end, new = found[0]
+        changed = text[:begin] + new + text[end:]
         if self.file.endswith(".py"):
             ast.parse(changed, self.file)
         return changed
+
+    def _as_written(self, text: str, scopes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+        """Yield where the old code is written exactly so, and the new code."""
+        for begin, end in scopes:
+            for found in re.compile(re.escape(self.old)).finditer(text, begin, end):
+                yield *found.span(), self.new
+
+    def _as_code(self, text: str, scopes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+        """Yield where the old code is, with other line breaks or another indentation, and the new code."""
+        words = [word for word, _, _ in tokens_of(self.old.strip())] if self.file.endswith(".py") else []
+        code = tokens_of(text) if words else []
+        for at in range(len(code) - len(words) + 1 if words else 0):
+            begin, end = code[at][1], code[at + len(words) - 1][2]
+            if [word for word, _, _ in code[at : at + len(words)]] == words and any(
+                first <= begin and end <= last for first, last in scopes
+            ):
+                yield begin, end, self._indented(begin - text.rfind("\n", 0, begin) - 1)
+
+    def _indented(self, column: int) -> str:
+        """Return the new code for a place that begins at this column."""
+        first = self.old.lstrip("\n")
+        shift = column - (len(first) - len(first.lstrip(" ")))
+        lines = self.new.strip().split("\n")
+        # An inner part of a line says nothing of its indentation.
+        moved = [" " * max(0, len(one) - len(one.lstrip()) + shift) + one.lstrip() for one in lines[1:]]
+        return "\n".join([lines[0], *moved]) or "pass"
+
+
+def scopes_of(text: str, place: str) -> Iterator[tuple[int, int]]:
+    """Yield where a function or a class begins and ends; there may be several with one name."""
+    if not place:
+        yield 0, len(text)
+        return
+    starts = line_starts(text)
+
+    def inside(node: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from inside(child, names)
+            elif child.name == names[0] and len(names) > 1:
+                yield from inside(child, names[1:])
+            elif child.name == names[0]:
+                first = min([child.lineno, *(one.lineno for one in child.decorator_list)])
+                yield starts[first - 1], starts[child.end_lineno or child.lineno]
+
+    yield from inside(_parsed(text), place.split("."))
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def line_starts(text: str) -> list[int]:
+    """Return where each line begins, and where the text ends."""
+    return [0, *itertools.accumulate(len(line) for line in text.splitlines(keepends=True))]
+
+
+@functools.cache
+def tokens_of(text: str) -> list[tuple[str, int, int]]:
+    """Return the tokens of some code with their places, without comments, line breaks and last commas."""
+    starts, found = line_starts(text), list[tuple[str, int, int]]()
+    passed_over = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    with contextlib.suppress(tokenize.TokenError, IndentationError):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in passed_over or not token.string.strip():
+                continue
+            if token.string in {")", "]", "}"} and found and found[-1][0] == ",":
+                found.pop()
+            (row, column), (last, end) = token.start, token.end
+            found.append((token.string, starts[row - 1] + column, starts[last - 1] + end))
+    return found
 
 
 class Outcome(NamedTuple):
@@ -92,10 +177,10 @@ def read_faults(file: Path = FAULTS) -> list[Fault]:
     """Return all faults, in the order of the file."""
     tables = tomllib.loads(file.read_text("utf-8"))
     return [
-        Fault(f"{table}-{key}", number, *rows)
+        Fault(f"{table}-{key}", number, file, place, old, new)
         for table, entries in tables.items()
         for key, faults in entries.items()
-        for number, rows in enumerate(faults, 1)
+        for number, (file, place, old, new) in enumerate(faults, 1)
     ]
 
 

@@ -35,7 +35,7 @@ def test_every_old_text_occurs_once_and_the_new_code_can_be_read() -> None:
     [("a = 1", "not 0 times"), ("b = 2\nb = 2", "not 2 times"), ("b = 2", None)],
 )
 def test_fault_that_does_not_fit_is_told(text: str, problem: str | None) -> None:
-    fault = Fault("excel-1.1", 1, "x.py", "b = 2", "b = 3")
+    fault = Fault("excel-1.1", 1, "x.py", "", "b = 2", "b = 3")
     if problem is None:
         assert fault.applied(text) == "b = 3"
     else:
@@ -45,7 +45,42 @@ def test_fault_that_does_not_fit_is_told(text: str, problem: str | None) -> None
 
 def test_new_text_that_is_not_python_is_told() -> None:
     with pytest.raises(SyntaxError):
-        Fault("excel-1.1", 1, "x.py", "b = 2", "b =").applied("b = 2")
+        Fault("excel-1.1", 1, "x.py", "", "b = 2", "b =").applied("b = 2")
+
+
+CODE = """\
+class One:
+    def run(self, first: int) -> int:
+        return work(first, 2)
+
+
+class Two:
+    def run(self, first: int) -> int:
+        return work(first, 2)
+"""
+
+
+@pytest.mark.parametrize(("place", "line"), [("One.run", 3), ("Two.run", 8)])
+def test_code_is_found_by_its_function(place: str, line: int) -> None:
+    broken = Fault("excel-1.1", 1, "x.py", place, "work(first, 2)", "work(first, 3)").applied(CODE)
+    assert [at for at, text in enumerate(broken.splitlines(), 1) if "3)" in text] == [line]
+    with pytest.raises(ValueError, match=r"`Two\.walk` of x\.py, not 0 times"):
+        Fault("excel-1.1", 1, "x.py", "Two.walk", "work(first, 2)", "work(first, 3)").applied(CODE)
+
+
+def test_code_is_found_with_other_line_breaks_and_another_indentation() -> None:
+    fault = Fault(
+        "excel-1.1",
+        1,
+        "x.py",
+        "run",
+        "    if a:\n        b(1, 2)\n",
+        "    if a:\n        b(2)\n        c()\n",
+    )
+    text = "def run():\n    for a in x:\n        if a:  # why\n            b(\n                1,\n                2,\n            )\n"
+    assert fault.applied(text) == (
+        "def run():\n    for a in x:\n        if a:\n            b(2)\n            c()\n"
+    )
 
 
 def test_the_fastest_tests_come_first(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from tests.servers.authorization import Authorization
+from tests.waiting import until_status
 
 from dragoman import Handlers, Http, McpManager, ServerSpec
 from dragoman.errors import AuthRequiredError, ServerNotReadyError
-from dragoman.events import StateChanged
 from dragoman.model import Auth
 
 if TYPE_CHECKING:
@@ -26,16 +26,6 @@ pytestmark = pytest.mark.anyio
 
 def spec(server: Authorization, **changes: Any) -> ServerSpec:
     return ServerSpec("law", Http(server.url), **changes)
-
-
-async def until(mcp: McpManager, state: str) -> None:
-    events = mcp.events()
-    if mcp.status()["law"].state == state:
-        return
-    with anyio.fail_after(30):
-        async for event in events:
-            if isinstance(event, StateChanged) and event.after == state:
-                return
 
 
 async def test_server_waits_for_a_person_and_goes_on_when_they_have_logged_in() -> None:
@@ -52,7 +42,7 @@ async def test_server_waits_for_a_person_and_goes_on_when_they_have_logged_in() 
         assert not result.success
         asked = server.seen.copy()
         await server.open(status.login_url)
-        await until(mcp, "ready")
+        await until_status(mcp, lambda: mcp.status()["law"].state == "ready")
         assert (await mcp.call("mcp_law_read", {})).text == "done"
         assert mcp.status()["law"].login_url == ""
         assert asked["/authorize"] == 0
@@ -104,7 +94,7 @@ async def test_login_and_logout_through_the_manager() -> None:
         await mcp.login("law", open_url=server.open)
         assert mcp.status()["law"].state == "ready"
         assert await mcp.logout("law")
-        await until(mcp, "needs_auth")
+        await until_status(mcp, lambda: mcp.status()["law"].state == "needs_auth")
         assert len(server.revoked) == 1
         assert not await mcp.logout("law")
 
@@ -115,7 +105,7 @@ async def test_lost_login_is_no_retry_loop() -> None:
         server.expire_all()
         server.refresh_tokens.clear()
         assert not (await mcp.call("mcp_law_read", {})).success
-        await until(mcp, "needs_auth")
+        await until_status(mcp, lambda: mcp.status()["law"].state == "needs_auth")
         requests = server.seen["/mcp"]
         for _ in range(5):
             await mcp.call("mcp_law_read", {})

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import anyio
 import pytest
 from tests.servers.authorization import Authorization
+from tests.waiting import until_status
 
 from dragoman import Handlers, Http, McpManager, ServerSpec, Sse
-from dragoman.events import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Wire: TypeAlias = Literal["dragoman", "sdk"]
 
 pytestmark = pytest.mark.anyio
@@ -30,17 +27,6 @@ def spec(server: Authorization, wire: Wire) -> ServerSpec:
     return ServerSpec("law", transport, wire=wire)
 
 
-async def until(mcp: McpManager, reached: Callable[[], bool]) -> None:
-    """Wait for a state, without looking at a clock."""
-    events = mcp.events()
-    if reached():
-        return
-    with anyio.fail_after(40):
-        async for event in events:
-            if isinstance(event, StateChanged) and reached():
-                return
-
-
 @pytest.mark.parametrize(("wire", "legacy"), WIRES)
 async def test_person_logs_in_and_the_token_goes_with_every_request(wire: Wire, legacy: bool) -> None:
     async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
@@ -49,7 +35,7 @@ async def test_person_logs_in_and_the_token_goes_with_every_request(wire: Wire, 
         assert status.state == "needs_auth"
         assert status.login_url.startswith(f"{server.base}/authorize?")
         await server.open(status.login_url)
-        await until(mcp, lambda: mcp.status()["law"].state == "ready")
+        await until_status(mcp, lambda: mcp.status()["law"].state == "ready")
         assert (await mcp.call("mcp_law_read", {})).text == "done"
         asked = next(query for what, query in server.requests if what == "authorize")
         assert asked["resource"] == server.url
@@ -88,7 +74,7 @@ async def test_login_that_is_lost_ends_in_needs_auth_and_no_loop(wire: Wire, leg
         server.expire_all()
         server.refresh_tokens.clear()
         assert not (await mcp.call("mcp_law_read", {})).success
-        await until(mcp, lambda: mcp.status()["law"].state == "needs_auth")
+        await until_status(mcp, lambda: mcp.status()["law"].state == "needs_auth")
         assert mcp.status()["law"].login_url
         seen = server.seen.copy()
         for _ in range(5):

@@ -10,8 +10,10 @@ import anyio
 import pytest
 from tests.conftest import end_of
 from tests.servers.http_faults import FaultServer
+from tests.waiting import until
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolUnavailableError
+from dragoman.events import StateChanged
 from dragoman.server.process.orphans import descendants
 from dragoman.server.process.spawn import Child
 from dragoman.testing import InstantClock, ScriptedServer
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from dragoman.events import Event
 
 pytestmark = [
     pytest.mark.anyio,
@@ -137,13 +138,6 @@ async def test_stream_over_sse_is_closed_after_its_calls_were_given_up(faults: F
         await faults.until(lambda: any(one.method == "GET" for one in faults.closed))
 
 
-async def until(events: AsyncIterator[Event], state: ServerState) -> Any:
-    async for event in events:
-        if getattr(event, "after", None) is state:
-            return event
-    return None
-
-
 @pytest.mark.requirement("legal-client.sse")
 async def test_idle_sse_connection_is_kept_alive_by_probes(faults: FaultServer) -> None:
     with anyio.fail_after(30):
@@ -166,9 +160,9 @@ async def test_death_of_an_sse_connection_is_noticed_and_mended(faults: FaultSer
             await faults.until(lambda: faults.sent("tools/call"))
             faults.hang_up()
             await has_ended(call)
-            lost = await until(events, ServerState.BACKOFF)
+            lost = await until(events, StateChanged, after=ServerState.BACKOFF)
             assert "the event stream" in lost.reason
-            await until(events, ServerState.READY)
+            await until(events, StateChanged, after=ServerState.READY)
             assert (await mcp.call("mcp_s_fault")).text == "legacy"
             assert len(faults.sent("GET")) == 2
 
@@ -188,9 +182,9 @@ async def test_sse_server_that_falls_silent_is_found_out(
             # The stream stays open, but nothing comes on it any more.
             silent = faults.streams.copy()
             faults.streams.clear()
-            lost = await until(events, ServerState.BACKOFF)
+            lost = await until(events, StateChanged, after=ServerState.BACKOFF)
             assert "did not answer 3 probes" in lost.reason
-            await until(events, ServerState.READY)
+            await until(events, StateChanged, after=ServerState.READY)
             assert len(silent) == 1
             assert (await mcp.call("mcp_s_fault")).text == "legacy"
 

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from tests.servers.authorization import Authorization
 from tests.servers.http_faults import FaultServer
+from tests.waiting import until_state
 
 from dragoman import Handlers, Http, McpManager, ServerSpec, Sse, Stdio
 from dragoman.events import StateChanged
@@ -38,14 +39,6 @@ async def faults() -> AsyncIterator[FaultServer]:
         yield server
 
 
-async def until(mcp: McpManager, state: str, times: int = 1) -> None:
-    """Wait until the only server was in a state so many times."""
-    async for event in mcp.events():
-        times -= isinstance(event, StateChanged) and event.after == state
-        if not times:
-            return
-
-
 # Once ready, never dead
 
 
@@ -61,13 +54,13 @@ async def test_server_whose_program_is_missing_for_a_moment_comes_back(tmp_path:
             number = mcp.status()["law"].pid
             assert number
             os.kill(number, signal.SIGKILL)
-            await until(mcp, "backoff", times=2)
+            await until_state(mcp, "backoff", times=2)
             status = mcp.status()["law"]
             assert status.last_error is not None
             assert "cannot be started" in status.last_error
             assert status.retry_in is not None
             aside.rename(program)
-            await until(mcp, "ready")
+            await until_state(mcp, "ready")
 
 
 async def test_server_that_never_started_is_not_tried_for_ever(tmp_path: Path) -> None:
@@ -90,9 +83,9 @@ async def test_single_401_without_a_challenge_is_not_the_end(
             assert await mcp.wait_ready()
             faults.release.clear()
             await mcp.restart("law")
-            await until(mcp, "needs_auth", times=2)
+            await until_state(mcp, "needs_auth", times=2)
             faults.release.set()
-            await until(mcp, "ready")
+            await until_state(mcp, "ready")
             assert (await mcp.call("mcp_law_fault", {})).success
 
 
@@ -112,7 +105,7 @@ async def test_server_that_waits_for_a_login_is_tried_without_asking_the_person_
         async with Authorization() as server:
             spec = ServerSpec("law", Http(server.url))
             async with McpManager([spec], handlers=Handlers(login=refuse)) as mcp:
-                await until(mcp, "needs_auth", times=4)
+                await until_state(mcp, "needs_auth", times=4)
                 assert len(opened) == 1
                 await mcp.login("law", open_url=server.open)
                 assert mcp.status()["law"].state == "ready"
@@ -197,7 +190,7 @@ async def test_call_that_comes_while_a_person_logs_in_leaves_the_login_alone(
             spec = ServerSpec("law", Http(server.url))
             handlers = Handlers(login=lambda _name, request: opened.append(request["url"]))
             async with McpManager([spec], handlers=handlers) as mcp:
-                await until(mcp, "needs_auth")
+                await until_state(mcp, "needs_auth")
                 requests = server.seen["/mcp"]
                 for _ in range(3):
                     assert not (await mcp.call("mcp_law_read", {})).success

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.waiting import until
 
 from dragoman import (
     CallTimeoutError,
@@ -483,12 +484,6 @@ async def test_registry_that_overwrites_is_asked_first(caplog: pytest.LogCapture
     assert "the name `mcp_pages_a` is taken by built-in tool `mcp_pages_a`" in caplog.text
 
 
-async def until_changed(events: Any) -> None:
-    async for event in events:
-        if isinstance(event, ToolsChanged):
-            return
-
-
 async def test_registry_of_the_application_follows_a_changed_listing() -> None:
     host, server = HostRegistry(), pages("a", "b")
     with anyio.fail_after(30):
@@ -497,11 +492,11 @@ async def test_registry_of_the_application_follows_a_changed_listing() -> None:
             host.told.clear()
             events = mcp.events()
             server.add(tool_named("b", "other"))
-            await until_changed(events)
+            await until(events, ToolsChanged)
             assert host.told == ["-mcp_pages_b", "+mcp_pages_b"]
             assert host.tools["mcp_pages_b"].description == "other"
             server.remove("a")
-            await until_changed(events)
+            await until(events, ToolsChanged)
             assert host.told[2:] == ["-mcp_pages_a"]
             await mcp.disable("pages")
             assert host.tools == {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from tests.real.servers import command
+from tests.waiting import until
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, ServerState, Stdio, UnknownServerError
 from dragoman.blocking import manager
@@ -20,7 +21,6 @@ from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, S
 
 if TYPE_CHECKING:
     from dragoman.events import Event
-    from dragoman.observe.bus import Subscription
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 DAY = "sample://day"
@@ -30,14 +30,6 @@ WIRES = pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 
 def spec(script: str, **more: Any) -> ServerSpec:
     return ServerSpec("s", Stdio(sys.executable, [str(SERVERS / script)]), **more)
-
-
-async def until(events: Subscription, kind: type[Any], **fields: object) -> Event:
-    """Read events until one of that kind and with those fields comes."""
-    async for event in events:
-        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
-            return event
-    raise AssertionError("the events ended")
 
 
 async def succeed(mcp: McpManager, tool: str, **arguments: Any) -> str:

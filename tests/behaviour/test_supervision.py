@@ -9,13 +9,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from tests.behaviour.chaos import storm
 from tests.behaviour.faults import asked, children_of, comes_back, faulty, started
 from tests.conftest import end_of
+from tests.waiting import until
 
 from dragoman import (
     CallTimeoutError,
@@ -28,11 +28,6 @@ from dragoman.errors import ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.server import connection as connections
 from dragoman.server.process import spawn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from dragoman.events import Event
 
 pytestmark = [
     pytest.mark.anyio,
@@ -55,13 +50,6 @@ def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
 
 
-async def until(events: AsyncIterator[Event], state: ServerState) -> StateChanged:
-    async for event in events:
-        if isinstance(event, StateChanged) and event.after is state:
-            return event
-    raise AssertionError("the manager was closed before")
-
-
 # ── losses
 
 
@@ -81,7 +69,7 @@ async def test_era_is_remembered_so_that_a_reconnect_does_not_ask_again() -> Non
             for name in ("old", "new"):
                 events = mcp.events()
                 assert (await mcp.call(f"mcp_{name}_fault", {"kind": "exits"})).exception
-                await until(events, ServerState.READY)
+                await until(events, StateChanged, after=ServerState.READY)
             assert [mcp.status()[name].protocol_version for name in ("old", "new")] == [
                 "2025-11-25",
                 "2026-07-28",
@@ -97,7 +85,7 @@ async def test_server_that_ends_when_asked_for_its_era_is_asked_once_only() -> N
             assert await mcp.wait_ready()
             events = mcp.events()
             assert (await mcp.call("mcp_strict_fault", {"kind": "exits"})).exception
-            await until(events, ServerState.READY)
+            await until(events, StateChanged, after=ServerState.READY)
     assert asked("exits-at-discover").count("server/discover") == 1
     assert asked("exits-at-discover").count("start") == 3
 
@@ -116,7 +104,7 @@ async def test_loss_without_reconnect_is_a_failure_until_the_next_call() -> None
             await mcp.wait_ready()
             events = mcp.events()
             assert (await mcp.call("mcp_once_fault", {"kind": "exits"})).exception
-            lost = await until(events, ServerState.FAILED)
+            lost = await until(events, StateChanged, after=ServerState.FAILED)
             assert "ended with code 7" in lost.reason
             assert mcp.status()["once"].retry_in is None
             assert (await mcp.call("mcp_once_echo", {"text": "again"})).text == "again"
@@ -131,7 +119,7 @@ async def test_call_whose_retry_is_far_fails_fast_with_retry_in() -> None:
                 supervisor._backoff.failed(asyncio.get_running_loop().time(), 0.5)
             events = mcp.events()
             assert (await mcp.call("mcp_bad_fault", {"kind": "exits"})).exception
-            await until(events, ServerState.BACKOFF)
+            await until(events, StateChanged, after=ServerState.BACKOFF)
             status = mcp.status()["bad"]
             assert status.crash_loop
             assert status.retry_in is not None
@@ -150,7 +138,7 @@ async def test_call_whose_retry_is_far_fails_fast_with_retry_in() -> None:
             assert (status.state, status.crash_loop, status.retry_in) == (ServerState.READY, False, None)
             events = mcp.events()
             assert (await mcp.call("mcp_bad_fault", {"kind": "exits"})).exception
-            await until(events, ServerState.BACKOFF)
+            await until(events, StateChanged, after=ServerState.BACKOFF)
             assert (mcp.status()["bad"].retry_in or 0) <= 0.6
 
 
@@ -227,7 +215,7 @@ async def test_lazy_server_starts_at_its_first_call_and_stops_when_it_is_not_use
                     slow = {"text": "x", "pause": 0.4}
                     answer = await connection.call_tool("echo", slow, deadline=deadline)
                 assert answer.parts[0].text == "x"
-                stopped = await until(events, ServerState.IDLE)
+                stopped = await until(events, StateChanged, after=ServerState.IDLE)
                 assert stopped.reason == "unused"
             assert mcp.status()["lazy"].pid is None
     assert asked("sound").count("start") == 2
@@ -290,7 +278,7 @@ async def test_idle_server_that_is_frozen_is_found_out_by_probes(mode: str, quic
             pid, events = mcp.status()["frozen"].pid, mcp.events()
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            lost = await until(events, ServerState.BACKOFF)
+            lost = await until(events, StateChanged, after=ServerState.BACKOFF)
             assert "did not answer 3 probes" in lost.reason
             await comes_back(mcp, "frozen", events)
             assert mcp.status()["frozen"].pid != pid
@@ -306,7 +294,7 @@ async def test_frozen_server_that_is_called_all_the_time_is_found_out_by_its_sil
             os.kill(pid, signal.SIGSTOP)
             while mcp.status()["frozen"].state is ServerState.READY:
                 await mcp.call("mcp_frozen_echo", {"text": "x"}, timeout=0.2)
-            lost = await until(events, ServerState.BACKOFF)
+            lost = await until(events, StateChanged, after=ServerState.BACKOFF)
             assert "it sent nothing for" in lost.reason
             await comes_back(mcp, "frozen", events)
 
