@@ -87,7 +87,7 @@ async def test_application_opens_the_browser_once() -> None:
 
 async def test_more_rights_without_a_handler_leave_the_server_usable() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         result = await mcp.call("mcp_law_write", {})
         assert isinstance(result.exception, Exception)
         assert isinstance(result.exception.__cause__, AuthRequiredError)
@@ -101,17 +101,17 @@ async def test_more_rights_without_a_handler_leave_the_server_usable() -> None:
 
 async def test_login_and_logout_through_the_manager() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         assert mcp.status()["law"].state == "ready"
-        assert await mcp.logout("law")
+        assert await mcp.auth.logout("law")
         await until(mcp, "needs_auth")
         assert len(server.revoked) == 1
-        assert not await mcp.logout("law")
+        assert not await mcp.auth.logout("law")
 
 
 async def test_lost_login_is_no_retry_loop() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         server.refresh_tokens.clear()
         assert not (await mcp.call("mcp_law_read", {})).success
