@@ -87,6 +87,8 @@ HOMES = {name: f"dragoman.blocking.{page.name}" for page in PAGES for _, name in
 """Where the class of a name is, without `await`."""
 WRAPPED = set(HOMES) - {MANAGER}
 HAND_MADE = {"ToolDef": "dragoman.blocking.tool"}
+NEW_NAMES = {"Iterator": "collections.abc", "Generator": "collections.abc", "Event": "dragoman.events"}
+"""Where names are which only the written types have."""
 PLAIN_FUNCTIONS = {"ProgressHandler | None", "ChangeHandler | None", "Callable[[], Awaitable[str]] | None"}
 """The types of functions that may be async: a plain one gets a thread, where it may wait and call us."""
 PLAIN_NAMES = {"open_url"}
@@ -282,13 +284,7 @@ class Writer:
             return "None"
         if written == "Subscription":
             node = ast.parse("Iterator[Event]", mode="eval").body
-            self.imports |= {
-                ("collections.abc", "Iterator", "Iterator"),
-                ("dragoman.events", "Event", "Event"),
-            }
-            return "Iterator[Event]"
-        if written.startswith("AsyncGenerator["):
-            self.imports.add(("collections.abc", "Generator", "Generator"))
+        elif written.startswith("AsyncGenerator["):
             node = ast.parse(written.removeprefix("Async"), mode="eval").body
         return ast.unparse(self.spelled(node, module, is_returned=True))
 
@@ -309,8 +305,8 @@ class Writer:
             elif home is not None:
                 if home != f"dragoman.blocking.{self.page.name}":
                     (self.runtime if name in WRAPPED else self.imports).add((home, name, name))
-            elif (name, known.get(name)) != ("Generator", None):
-                self.imports.add((known[name], name, name))
+            else:
+                self.imports.add((known.get(name) or NEW_NAMES[name], name, name))
         return node
 
 

@@ -78,7 +78,6 @@ PYDANTIC_USERS = re.compile(
 
 LONGEST_FILE = 800
 LONG_FILES = {
-    "manager.manager": "the object that users hold: a documented method for each thing it does",
     "model": "the nouns of the library: frozen dataclasses and their documentation",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }

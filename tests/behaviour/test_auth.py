@@ -12,6 +12,7 @@ import pytest
 from tests.servers.authorization import Authorization
 
 from dragoman import Handlers, Http, McpManager, ServerSpec
+from dragoman.blocking import McpManager as BlockingManager
 from dragoman.errors import AuthRequiredError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.model import Auth
@@ -107,6 +108,22 @@ async def test_login_and_logout_through_the_manager() -> None:
         await until(mcp, "needs_auth")
         assert len(server.revoked) == 1
         assert not await mcp.auth.logout("law")
+
+
+async def test_login_without_await_may_ask_from_a_plain_function() -> None:
+    async with Authorization() as server:
+        loop = asyncio.get_running_loop()
+
+        def open_browser(url: str) -> None:
+            asyncio.run_coroutine_threadsafe(server.open(url), loop).result(30)
+
+        def use() -> None:
+            with BlockingManager([spec(server)]) as mcp:
+                mcp.auth.login("law", open_url=open_browser)
+                assert mcp.status()["law"].state == "ready"
+                assert mcp.auth.logout("law")
+
+        await asyncio.to_thread(use)
 
 
 async def test_lost_login_is_no_retry_loop() -> None:

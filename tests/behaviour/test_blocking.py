@@ -185,6 +185,19 @@ def test_connect_all_gives_a_started_manager(plain: ServerSpec, server: Server) 
         mcp.shutdown()
 
 
+def test_a_manager_is_started_and_closed_without_a_block(plain: ServerSpec) -> None:
+    mcp = McpManager([plain.replace(lazy=True)], cache=False)
+    mcp.start()
+    try:
+        assert mcp.status()["plain"].state == "idle"
+        mcp.start(["plain"])
+        assert mcp.wait_ready(["plain"])
+        with pytest.raises(DragomanError, match="already started"):
+            mcp.start()
+    finally:
+        mcp.close()
+
+
 # Called from any thread
 
 

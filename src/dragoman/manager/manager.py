@@ -296,7 +296,10 @@ class McpManager:
             self._parts.pool.start_now(self._parts.open_server(name))
 
     async def shutdown(self) -> None:
-        """Stop every server and wait until all have stopped, even if cancelled; safe to call twice."""
+        """Stop every server and wait until all have stopped, even if cancelled; safe to call twice.
+
+        `close` is the same method.
+        """
         try:
             await self._lifetime.shutdown()
         finally:
