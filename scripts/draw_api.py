@@ -22,6 +22,12 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MODULES = (
     "dragoman",
+    "dragoman.manager.logins",
+    "dragoman.manager.trust",
+    "dragoman.manager.tasks",
+    "dragoman.manager.skills",
+    "dragoman.manager.apps",
+    "dragoman.manager.session",
     "dragoman.model",
     "dragoman.agent",
     "dragoman.blocking",
@@ -43,6 +49,8 @@ MODULES = (
     "dragoman.adapters.ray",
 )
 """The public modules. Public names are those in `__all__`, or all names without an underscore."""
+CHOSEN = {"dragoman.manager.skills": ["Skills"], "dragoman.manager.apps": ["Apps", "AppProxy"]}
+"""The public names of modules that have others for dragoman itself."""
 TOLD_ELSEWHERE = {
     "dragoman.blocking": "Every method is that of the class of the same name in `dragoman`, without `await`.",
 }
@@ -123,6 +131,8 @@ def path(module: str) -> Path:
 
 def public(module: str) -> list[str]:
     """Return the public names of a module."""
+    if module in CHOSEN:
+        return CHOSEN[module]
     for node in tree(module).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)

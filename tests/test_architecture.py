@@ -78,7 +78,6 @@ PYDANTIC_USERS = re.compile(
 
 LONGEST_FILE = 800
 LONG_FILES = {
-    "manager.manager": "the object that users hold: a documented method for each thing it does",
     "model": "the nouns of the library: frozen structs and their documentation",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""

@@ -64,6 +64,34 @@ def test_a_first_use_imports_no_sdk(name: str) -> None:
     assert modules_after(f"from dragoman import {name}") & {"mcp", "mcp_types", "pydantic"} == set()
 
 
+DAILY = (
+    "from_config connect_all start close shutdown started settings wait_ready tools registry call map status metrics logs "
+    "events call_log add remove restart enable disable reload resources read prompts prompt instructions subscribe "
+    "unsubscribe as_user user users trust_project"
+)
+FACETS = {
+    "auth": "login begin complete logout",
+    "trust": "changes approve",
+    "tasks": "list resume cancel keeps_questions",
+    "skills": "servers all get load read directory approve",
+    "apps": "open",
+    "session": "complete set_log_level set_roots",
+}
+
+
+def names_of(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("module", ["dragoman", "dragoman.blocking"])
+def test_the_manager_has_what_is_needed_daily_and_facets_for_the_rest(module: str) -> None:
+    manager = importlib.import_module(module).McpManager
+    assert names_of(manager) == set(DAILY.split()) | FACETS.keys()
+    made = manager([])
+    for facet, names in FACETS.items():
+        assert names_of(getattr(made, facet)) == set(names.split()), facet
+
+
 DOCUMENTED_IN_0_1 = {
     "dragoman.agent": ["AgentEngine", "ScriptedProvider", "Say", "open_provider"],
     "dragoman.blocking": ["McpManager", "ToolRegistry"],

@@ -93,7 +93,7 @@ class CallContext(Struct, kw_only=True):
     """The tools that can be called."""
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
-    is_heard: Callable[[], bool] = lambda: True
+    has_listeners: Callable[[], bool] = lambda: True
     """Return whether the events have a subscriber; without one, no events of calls are created."""
     validators: Validators = field(default_factory=Validators)
     coerce: bool = False
@@ -130,7 +130,7 @@ class CallContext(Struct, kw_only=True):
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     """Return a context for other tools by the same rules; its calls are not counted, logged or published."""
-    return context.replace(registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
+    return context.replace(registry=registry, metrics=Metrics(), log=None, has_listeners=lambda: False)
 
 
 class Forwarded(Struct, kw_only=True):
@@ -240,7 +240,7 @@ async def run(
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
-    if context.is_heard():
+    if context.has_listeners():
         context.publish(CallStarted(server=server, tool=exposed, call_id=call.id))
     context.metrics.begun(server, exposed)
     try:
@@ -744,7 +744,7 @@ def _report(context: CallContext, server: str, call: _Call, result: ToolResult) 
                 exc.call_id = call.id
             context.failures.note(server, code, f"{call.id} of `{call.name}`", result.error)
         _note(context, server, call, result.duration, code, result.text)
-    if context.is_heard():
+    if context.has_listeners():
         context.publish(
             CallFinished(
                 server=server,

@@ -54,7 +54,7 @@ class DefinitionsChanged(Struct, kw_only=True):
     changes: Sequence[str] = ()
     """Each difference as lines for a person, safe to print and without secrets."""
     fingerprint: str = ""
-    """Pass this to `McpManager.approve` to approve exactly these changes."""
+    """Pass this to `McpManager.trust.approve` to approve exactly these changes."""
 
 
 class ResourceChanged(Struct, kw_only=True):

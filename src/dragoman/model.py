@@ -238,7 +238,7 @@ class Provenance(Struct, kw_only=True):
 class App(Struct, kw_only=True):
     """The user interface that a server has for one of its tools, for a front end to show in a sandbox.
 
-    `McpManager.open_app` reads it, and gives a proxy through which it may call its own server.
+    `McpManager.apps.open` reads it, and gives a proxy through which it may call its own server.
     """
 
     server: str
@@ -278,7 +278,7 @@ class App(Struct, kw_only=True):
 
 
 class Task(Struct, kw_only=True):
-    """A call that its server goes on with after its answer; `McpManager.resume` waits for the result."""
+    """A call that its server goes on with after its answer; `mcp.tasks.resume` waits for its result."""
 
     id: str
     """Our own id; it is not a secret."""
@@ -329,7 +329,7 @@ class Continuation(Struct, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a continuation; `McpManager.resume` checks its signature.
+        """Read a continuation; `McpManager.tasks.resume` checks its signature.
 
         Raises:
             ValueError: The text is not a continuation.

@@ -341,7 +341,11 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], 
             result = await mcp.call("mcp_half_ask", marked, headers=headers)
             assert not result.success
             garden.see("call with headers", result.error, result.exception, result)
-        for attempt in (mcp.read("a:b", "leaky"), mcp.prompt("none", server="refusing"), mcp.login("gone")):
+        for attempt in (
+            mcp.read("a:b", "leaky"),
+            mcp.prompt("none", server="refusing"),
+            mcp.auth.login("gone"),
+        ):
             try:
                 await attempt
             except Exception as exc:  # noqa: BLE001 -- whatever it is, it is looked at
@@ -351,10 +355,10 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], 
         garden.see("metrics", *mcp.metrics().values())
         for name, status in mcp.status().items():
             garden.see(f"error of {name}", status.error)
-            garden.see("changes", *map(str, mcp.changes(name)))
+            garden.see("changes", *map(str, mcp.trust.changes(name)))
             garden.see("stderr", *mcp.logs(name))
-        await asyncio.gather(*mcp._gate.pin_checker.looking())
-        garden.see("manager", mcp, mcp.settings, mcp._gate, mcp._gate.redactor, mcp._pool)
+        await asyncio.gather(*mcp._parts.gate.pin_checker.looking())
+        garden.see("manager", mcp, mcp.settings, mcp._parts.gate, mcp._parts.gate.redactor, mcp._parts.pool)
     garden.see("event", *events.take())
     assert log.stat().st_size > 0
 

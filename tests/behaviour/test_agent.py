@@ -34,6 +34,7 @@ from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
+from dragoman.manager.caller import caller_of
 from dragoman.server import connection as connections
 from dragoman.testing import InstantClock, ScriptedServer
 
@@ -673,8 +674,8 @@ async def test_a_caller_coerces_arguments_on_request(how: dict[str, Any]) -> Non
     registry = ToolRegistry()
     registry.register(tool(double))
     async with McpManager([], registry=registry) as mcp:
-        assert (await mcp.caller(**how)("double", {"number": "3"})).text == "6"
-        assert not (await mcp.caller()("double", {"number": "3"})).success
+        assert (await caller_of(mcp, **how)("double", {"number": "3"})).text == "6"
+        assert not (await caller_of(mcp)("double", {"number": "3"})).success
 
 
 async def test_misuse_is_named() -> None:

@@ -13,6 +13,7 @@ import pytest
 from dragoman import CallDeniedError, DragomanError, InvalidArgumentsError, McpManager, ServerSpec, Stdio
 from dragoman.agent.offer import ToolLimit, ToolOffer
 from dragoman.blocking import McpManager as BlockingManager
+from dragoman.manager.caller import caller_of
 from dragoman.model import App
 from dragoman.tools.result.budget import TextBudget
 
@@ -48,7 +49,7 @@ TRACE = {
 async def test_meta_of_a_call_reaches_the_server_over_stdio(wire: Any) -> None:
     async with managed(modern(wire=wire)) as mcp:
         sent = json.loads((await mcp.call("mcp_m_meta", meta=TRACE)).text)
-        by_caller = json.loads((await mcp.caller()("mcp_m_meta", meta=TRACE)).text)
+        by_caller = json.loads((await caller_of(mcp)("mcp_m_meta", meta=TRACE)).text)
     for meta in (sent, by_caller):
         assert meta["com.example/run"] == {"id": 7}
         assert meta["traceparent"] == TRACE["traceparent"]
@@ -115,7 +116,7 @@ async def test_must_not_offer_tools_without_model_in_their_visibility_to_a_model
 async def test_a_model_cannot_call_an_app_only_tool_by_guessing_its_name(tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with managed(modern("m", str(state))) as mcp:
-        results = [await mcp.call("mcp_m_refresh"), await mcp.caller()("mcp_m_refresh")]
+        results = [await mcp.call("mcp_m_refresh"), await caller_of(mcp)("mcp_m_refresh")]
         with pytest.raises(CallDeniedError, match="for the app of server `m` only"):
             await mcp.registry.call("mcp_m_refresh")
         assert all(isinstance(result.exception, CallDeniedError) for result in results)
@@ -127,7 +128,7 @@ async def test_result_names_the_app_and_a_front_end_reads_its_page() -> None:
     async with managed() as mcp:
         result = await mcp.call("mcp_m_show")
         assert result.app == App(server="m", uri="ui://panel/main", tool="show")
-        opened = (await mcp.open_app(result)).app
+        opened = (await mcp.apps.open(result)).app
         assert (await mcp.call("mcp_m_report")).app is None
     assert "<title>panel</title>" in opened.html
     assert opened.csp == {
@@ -143,7 +144,7 @@ async def test_must_not_loosen_the_content_security_policy() -> None:
     assert "default-src 'none'" in plain
     assert "connect-src 'none'" in plain
     async with managed() as mcp:
-        opened = (await mcp.open_app(await mcp.call("mcp_m_show"))).app.content_security_policy()
+        opened = (await mcp.apps.open(await mcp.call("mcp_m_show"))).app.content_security_policy()
     assert "connect-src https://api.example.com;" in opened
     assert "script-src *" not in opened
 
@@ -151,7 +152,7 @@ async def test_must_not_loosen_the_content_security_policy() -> None:
 async def test_must_let_an_app_call_only_app_tools_of_its_own_server(tmp_path: Path) -> None:
     other = tmp_path / "other"
     async with managed(modern("m"), modern("n", str(other))) as mcp:
-        proxy = await mcp.open_app(await mcp.call("mcp_m_show"))
+        proxy = await mcp.apps.open(await mcp.call("mcp_m_show"))
         assert (await proxy.call("refresh")).text == "refresh ran"
         refused = [
             await proxy.call("report"),
@@ -168,7 +169,7 @@ async def test_must_let_an_app_call_only_app_tools_of_its_own_server(tmp_path: P
 def test_an_app_calls_its_own_server_without_await() -> None:
     with BlockingManager([modern()], cache=False) as mcp:
         assert mcp.wait_ready()
-        proxy = mcp.open_app(mcp.call("mcp_m_show"))
+        proxy = mcp.apps.open(mcp.call("mcp_m_show"))
         assert "<title>panel</title>" in proxy.app.html
         assert proxy.call("refresh").text == "refresh ran"
         assert isinstance(proxy.call("report").exception, CallDeniedError)
@@ -178,9 +179,9 @@ def test_an_app_calls_its_own_server_without_await() -> None:
 async def test_a_resource_of_another_type_is_not_a_page() -> None:
     async with managed() as mcp:
         with pytest.raises(DragomanError, match="is not a page for apps"):
-            await mcp.open_app(App(server="m", uri="ui://panel/plain"))
+            await mcp.apps.open(App(server="m", uri="ui://panel/plain"))
         with pytest.raises(DragomanError, match="has no app"):
-            await mcp.open_app(await mcp.call("mcp_m_report"))
+            await mcp.apps.open(await mcp.call("mcp_m_report"))
 
 
 async def test_meta_of_tools_and_resources_is_kept_also_in_the_cache(tmp_path: Path) -> None:
@@ -197,6 +198,6 @@ async def test_meta_of_tools_and_resources_is_kept_also_in_the_cache(tmp_path: P
 
 async def test_a_tool_may_ask_for_longer_results() -> None:
     async with managed() as mcp:
-        call = mcp.caller(budget=TextBudget(limit=1_000))
+        call = caller_of(mcp, budget=TextBudget(limit=1_000))
         assert len((await call("mcp_m_long")).text) == 4_000
         assert len((await call("mcp_m_short")).text) <= 1_000

@@ -13,6 +13,7 @@ from tests.servers.authorization import Authorization
 from tests.waiting import until_status
 
 from dragoman import Handlers, Http, McpManager, ServerSpec
+from dragoman.blocking import McpManager as BlockingManager
 from dragoman.errors import AuthRequiredError, ServerNotReadyError
 from dragoman.model import Auth
 
@@ -77,7 +78,7 @@ async def test_application_opens_the_browser_once() -> None:
 
 async def test_more_rights_without_a_handler_leave_the_server_usable() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         result = await mcp.call("mcp_law_write", {})
         assert isinstance(result.exception, Exception)
         assert isinstance(result.exception.__cause__, AuthRequiredError)
@@ -91,17 +92,33 @@ async def test_more_rights_without_a_handler_leave_the_server_usable() -> None:
 
 async def test_login_and_logout_through_the_manager() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         assert mcp.status()["law"].state == "ready"
-        assert await mcp.logout("law")
+        assert await mcp.auth.logout("law")
         await until_status(mcp, lambda: mcp.status()["law"].state == "needs_auth")
         assert len(server.revoked) == 1
-        assert not await mcp.logout("law")
+        assert not await mcp.auth.logout("law")
+
+
+async def test_login_without_await_may_ask_from_a_plain_function() -> None:
+    async with Authorization() as server:
+        loop = asyncio.get_running_loop()
+
+        def open_browser(url: str) -> None:
+            asyncio.run_coroutine_threadsafe(server.open(url), loop).result(30)
+
+        def use() -> None:
+            with BlockingManager([spec(server)]) as mcp:
+                mcp.auth.login("law", open_url=open_browser)
+                assert mcp.status()["law"].state == "ready"
+                assert mcp.auth.logout("law")
+
+        await asyncio.to_thread(use)
 
 
 async def test_lost_login_is_no_retry_loop() -> None:
     async with Authorization() as server, McpManager([spec(server)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         server.refresh_tokens.clear()
         assert not (await mcp.call("mcp_law_read", {})).success

@@ -92,7 +92,7 @@ async def test_a_hundred_calls_renew_a_token_once() -> None:
         Authorization() as server,
         McpManager([ServerSpec("law", Http(server.url))]) as mcp,
     ):
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         results = await asyncio.gather(*(mcp.call("mcp_law_read", {}) for _ in range(CALLS)))
         assert [result.text for result in results] == ["done"] * CALLS

@@ -60,7 +60,7 @@ async def test_handler_is_told_once_and_the_call_goes_on(wire: Wire, legacy: boo
 @pytest.mark.parametrize(("wire", "legacy"), WIRES)
 async def test_token_that_was_taken_back_is_renewed_under_a_call(wire: Wire, legacy: bool) -> None:
     async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         assert (await mcp.call("mcp_law_read", {})).text == "done"
         assert server.seen["/authorize"] == 1
@@ -70,7 +70,7 @@ async def test_token_that_was_taken_back_is_renewed_under_a_call(wire: Wire, leg
 @pytest.mark.parametrize(("wire", "legacy"), WIRES)
 async def test_login_that_is_lost_ends_in_needs_auth_and_no_loop(wire: Wire, legacy: bool) -> None:
     async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         server.refresh_tokens.clear()
         assert not (await mcp.call("mcp_law_read", {})).success
@@ -88,7 +88,7 @@ async def test_token_is_bound_to_a_key_on_every_wire(wire: Wire, legacy: bool) -
         Authorization(legacy=legacy, dpop=True, nonce="n1") as server,
         McpManager([spec(server, wire)]) as mcp,
     ):
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         assert (await mcp.call("mcp_law_read", {})).text == "done"
         server.nonce = "n2"
         assert (await mcp.call("mcp_law_read", {})).text == "done"
@@ -96,7 +96,7 @@ async def test_token_is_bound_to_a_key_on_every_wire(wire: Wire, legacy: bool) -
 
 async def test_right_that_is_missing_leaves_the_connection_of_the_sdk_alone() -> None:
     async with Authorization() as server, McpManager([spec(server, "sdk")]) as mcp:
-        await mcp.login("law", open_url=server.open)
+        await mcp.auth.login("law", open_url=server.open)
         result = await mcp.call("mcp_law_write", {}, timeout=20)
         assert not result.success
         assert (await mcp.call("mcp_law_read", {})).text == "done"

@@ -22,13 +22,19 @@ import pytest
 from tests.behaviour.turning import RUG_PULLS, Turncoat
 
 from dragoman import DragomanError, Handlers, ToolRegistry, UnknownServerError, UnknownToolError, tool
+from dragoman.blocking import bulk as blocking_bulk
+from dragoman.blocking import facets
 from dragoman.blocking import registry as blocking_registry
-from dragoman.blocking.extensions import AppProxy, Skills
 from dragoman.blocking.manager import McpManager
+from dragoman.bulk import BulkRun as AsyncBulkRun
 from dragoman.events import CallFinished, StateChanged
-from dragoman.manager.apps import AppProxy as AsyncAppProxy
+from dragoman.manager.apps import AppProxy, Apps
+from dragoman.manager.logins import Logins
 from dragoman.manager.manager import McpManager as AsyncManager
-from dragoman.manager.skills import Skills as AsyncSkills
+from dragoman.manager.session import SessionRequests
+from dragoman.manager.skills import Skills
+from dragoman.manager.tasks import Tasks
+from dragoman.manager.trust import TrustDecisions
 from dragoman.tools.view import ToolView as AsyncView
 
 if TYPE_CHECKING:
@@ -59,8 +65,8 @@ def echo(mcp: McpManager, text: str) -> str:
 
 # The same API
 
-LOOP_ONLY = {"forward", "connections", "replacing"}
-"""For gateways, which run many clients on one event loop, and for work in slices between its turns."""
+LOOP_ONLY = {"connections", "replacing"}
+"""For managers that share one event loop, and for work in slices between its turns."""
 
 
 @pytest.mark.parametrize(
@@ -69,8 +75,14 @@ LOOP_ONLY = {"forward", "connections", "replacing"}
         (McpManager, AsyncManager),
         (blocking_registry.ToolRegistry, ToolRegistry),
         (blocking_registry.ToolView, AsyncView),
-        (Skills, AsyncSkills),
-        (AppProxy, AsyncAppProxy),
+        (blocking_bulk.BulkRun, AsyncBulkRun),
+        (facets.AppProxy, AppProxy),
+        (facets.Apps, Apps),
+        (facets.Logins, Logins),
+        (facets.SessionRequests, SessionRequests),
+        (facets.Skills, Skills),
+        (facets.Tasks, Tasks),
+        (facets.TrustDecisions, TrustDecisions),
     ],
 )
 def test_every_public_method_is_there_with_the_same_parameters_and_none_awaits(
@@ -120,7 +132,7 @@ def test_a_manager_does_all_that_its_async_twin_does(plain: ServerSpec, server: 
         with pytest.raises(DragomanError):
             mcp.prompt("none", server="plain")
         with pytest.raises(DragomanError):
-            mcp.complete({"name": "none"}, "a", "b", server="plain")
+            mcp.session.complete({"name": "none"}, "a", "b", server="plain")
         with pytest.raises(DragomanError, match="no file to read again"):
             mcp.reload()
         assert (mcp.started, mcp.trust_project, mcp.settings.servers) == (True, False, (plain,))
@@ -171,6 +183,19 @@ def test_connect_all_gives_a_started_manager(plain: ServerSpec, server: Server) 
         }
     finally:
         mcp.shutdown()
+
+
+def test_a_manager_is_started_and_closed_without_a_block(plain: ServerSpec) -> None:
+    mcp = McpManager([plain.replace(lazy=True)], cache=False)
+    mcp.start()
+    try:
+        assert mcp.status()["plain"].state == "idle"
+        mcp.start(["plain"])
+        assert mcp.wait_ready(["plain"])
+        with pytest.raises(DragomanError, match="already started"):
+            mcp.start()
+    finally:
+        mcp.close()
 
 
 # Called from any thread
@@ -409,8 +434,8 @@ def test_an_approval_is_of_what_was_shown(tmp_path: Path) -> None:
         assert mcp.wait_ready()
         coat.change(RUG_PULLS["description"])
         mcp.restart("coat")
-        shown = mcp.changes("coat")
+        shown = mcp.trust.changes("coat")
         with pytest.raises(DragomanError, match="changed again since they were shown"):
-            mcp.approve("coat", fingerprint="sha256:0")
-        mcp.approve("coat", fingerprint=shown.fingerprint)
-        assert mcp.changes("coat") == []
+            mcp.trust.approve("coat", fingerprint="sha256:0")
+        mcp.trust.approve("coat", fingerprint=shown.fingerprint)
+        assert mcp.trust.changes("coat") == []

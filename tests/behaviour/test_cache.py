@@ -169,7 +169,10 @@ async def test_failed_listing_is_not_remembered_as_none(server: Make, listed: Ma
     with anyio.fail_after(20):
         await run_once(server("unlisted", "unlisted.py", "refuse"))
         async with McpManager([server("unlisted", "unlisted.py", "refuse")]) as mcp:
-            assert mcp._catalog._recall(mcp._supervisors["unlisted"].spec, "{tool}", starts=True) is None
+            assert (
+                mcp._parts.catalog._recall(mcp._parts.supervisors["unlisted"].spec, "{tool}", starts=True)
+                is None
+            )
 
 
 async def test_tool_that_was_rejected_is_not_remembered(server: Make) -> None:

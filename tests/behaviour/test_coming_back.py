@@ -107,7 +107,7 @@ async def test_server_that_waits_for_a_login_is_tried_without_asking_the_person_
             async with McpManager([spec], handlers=Handlers(login=refuse)) as mcp:
                 await until_state(mcp, "needs_auth", times=4)
                 assert len(opened) == 1
-                await mcp.login("law", open_url=server.open)
+                await mcp.auth.login("law", open_url=server.open)
                 assert mcp.status()["law"].state == "ready"
 
 

@@ -128,7 +128,7 @@ async def test_write_to_a_server_that_does_not_read_is_under_the_deadline_too() 
                 assert isinstance(result.exception, CallTimeoutError)
             await neighbours(mcp)
             assert isinstance((await stuck).exception, CallTimeoutError)
-            connection = mcp._supervisors["bad"]._connection
+            connection = mcp._parts.supervisors["bad"]._connection
             assert connection is not None
             wire = connection.session._dispatcher.wire
             # Only the check that follows a time-out may wait there.
@@ -141,7 +141,7 @@ async def test_tool_that_is_not_listed_is_refused_by_the_server_without_a_hidden
             await mcp.wait_ready()
             assert isinstance((await mcp.call("mcp_bad_unlisted")).exception, UnknownToolError)
             with pytest.raises(ProtocolError, match="no tool unlisted"):
-                async with mcp._supervisors["bad"].acquire(time.monotonic() + 5) as connection:
+                async with mcp._parts.supervisors["bad"].acquire(time.monotonic() + 5) as connection:
                     await connection.call_tool("unlisted", {}, deadline=time.monotonic() + 5)
             assert asked("sound").count("tools/list") == 1
 

@@ -24,7 +24,7 @@ from tests.unit.gateway.test_http import older, opened
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.gateway.app import asgi_app
-from dragoman.manager.manager import McpManager
+from dragoman.manager.manager import McpManager, parts_of
 from dragoman.model import Settings, ToolDef
 from dragoman.testing import ScriptedServer
 
@@ -82,7 +82,7 @@ async def test_library_agent_and_gateway_name_the_same_sources_and_dates() -> No
             assert texts(result)[-1] == sources
             assert result["_meta"]["dragoman/sources"][0]["updated"] == "2021-01-01"
             # The server's own blocks and its structured content are as they came.
-            raw = (await mcp.forward.call("mcp_law_article", QUESTION)).raw
+            raw = (await parts_of(mcp).forward.call("mcp_law_article", QUESTION)).raw
             assert raw is not None
             assert result["content"][:-1] == raw["content"]
             assert result["structuredContent"] == raw["structuredContent"] == ARTICLE

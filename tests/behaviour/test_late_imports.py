@@ -29,7 +29,7 @@ async def main():
             for _ in range(int(sys.argv[1])):
                 await asyncio.sleep(0)
             servers = {"one": one, "two": two, "three": three}
-            await asyncio.gather(*(mcp.login(name, open_url=server.open) for name, server in servers.items()))
+            await asyncio.gather(*(mcp.auth.login(name, open_url=server.open) for name, server in servers.items()))
             assert await mcp.wait_ready(list(servers), timeout=30)
     print("logged in")
 

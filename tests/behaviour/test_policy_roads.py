@@ -21,6 +21,7 @@ from dragoman.agent.providers.scripted import Say, ScriptedProvider
 from dragoman.blocking import manager
 from dragoman.cli.main import run
 from dragoman.errors import CallDeniedError
+from dragoman.manager.caller import caller_of
 from dragoman.manager.resources import prompt_tools, resource_tools
 from dragoman.model import CallRequest, Handlers, ServerSpec
 from dragoman.testing import ScriptedServer
@@ -58,7 +59,7 @@ async def denied(job: Any) -> bool:
 
 ROADS: dict[str, Callable[[McpManager], Any]] = {
     "call": lambda mcp: mcp.call("mcp_law_push"),
-    "caller": lambda mcp: mcp.caller()("mcp_law_push"),
+    "caller": lambda mcp: caller_of(mcp)("mcp_law_push"),
     "registry.call": lambda mcp: mcp.registry.call("mcp_law_push"),
     "view.call": lambda mcp: mcp.registry.view().call("mcp_law_push"),
     "adapter": lambda mcp: Bridge(mcp, "openai").call("mcp_law_push", {}),
@@ -72,8 +73,8 @@ ROADS: dict[str, Callable[[McpManager], Any]] = {
     "read, named": lambda mcp: mcp.read("law://1", "law"),
     "subscribe": lambda mcp: mcp.subscribe("law://1", "law"),
     "prompt": lambda mcp: mcp.prompt("draft", server="law"),
-    "complete a prompt": lambda mcp: mcp.complete({"name": "draft"}, "to", "A", server="law"),
-    "complete a template": lambda mcp: mcp.complete({"uri": "law://{id}"}, "id", "1", server="law"),
+    "complete a prompt": lambda mcp: mcp.session.complete({"name": "draft"}, "to", "A", server="law"),
+    "complete a template": lambda mcp: mcp.session.complete({"uri": "law://{id}"}, "id", "1", server="law"),
     "read_resource": lambda mcp: mcp.call("read_resource", {"uri": "law://1"}),
     "read_resource, registry.call": lambda mcp: mcp.registry.call("read_resource", {"uri": "law://1"}),
     "get_prompt": lambda mcp: mcp.call("get_prompt", {"name": "draft", "server": "law"}),
@@ -121,9 +122,9 @@ async def test_completion_is_judged_by_what_it_would_complete_to(offering: Calla
         async with McpManager([offering("fs", **OFFER)], cache=False, policy=policy) as mcp:
             await mcp.wait_ready()
             template = {"uri": "file:///{+path}"}
-            assert await mcp.complete(template, "path", "srv/a", server="fs")
+            assert await mcp.session.complete(template, "path", "srv/a", server="fs")
             with pytest.raises(CallDeniedError):
-                await mcp.complete(template, "path", "srv/../etc/pass", server="fs")
+                await mcp.session.complete(template, "path", "srv/../etc/pass", server="fs")
 
 
 async def test_completion_is_asked_about_if_what_it_would_complete_to_is(
@@ -143,7 +144,7 @@ async def test_completion_is_asked_about_if_what_it_would_complete_to_is(
         ) as mcp:
             await mcp.wait_ready()
             with pytest.raises(CallDeniedError):
-                await mcp.complete({"uri": "file:///{+path}"}, "path", "etc/pass", server="fs")
+                await mcp.session.complete({"uri": "file:///{+path}"}, "path", "etc/pass", server="fs")
     assert [one.original_name for one in asked] == ["file:///etc/pass"]
 
 
@@ -205,7 +206,7 @@ def test_blocking_manager_is_judged(offering: Callable[..., ServerSpec]) -> None
             lambda: mcp.registry.view().call("here"),
             lambda: mcp.read("law://1"),
             lambda: mcp.prompt("draft", server="law"),
-            lambda: mcp.complete({"name": "draft"}, "to", "", server="law"),
+            lambda: mcp.session.complete({"name": "draft"}, "to", "", server="law"),
             lambda: mcp.subscribe("law://1"),
         ):
             with pytest.raises(CallDeniedError):

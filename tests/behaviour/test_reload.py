@@ -189,7 +189,7 @@ async def release(old: Supervisor) -> None:
 
 async def test_calls_under_way_end_on_the_old_connection(site: Site) -> None:
     async with site.running(site.server("s")) as mcp:
-        old = mcp._supervisors["s"]
+        old = mcp._parts.supervisors["s"]
         pid = mcp.status()["s"].pid
         pending = await under_way(mcp, "mcp_s_wait")
         site.write(site.server("s", "2"))
@@ -204,7 +204,7 @@ async def test_calls_under_way_end_on_the_old_connection(site: Site) -> None:
 
 async def test_call_of_a_removed_server_may_end(site: Site) -> None:
     async with site.running(site.server("s")) as mcp:
-        old = mcp._supervisors["s"]
+        old = mcp._parts.supervisors["s"]
         pid = mcp.status()["s"].pid
         pending = await under_way(mcp, "mcp_s_wait")
         site.write()
@@ -493,7 +493,7 @@ async def test_auto_reload_applies_a_file_that_changes(site: Site) -> None:
             assert (await reloaded(events)).replaced == ("s",)
             file.write_text(otter("3", auto=False))
             assert (await reloaded(events)).kept == ("s",)
-            for task in mcp._watcher.stop() if mcp._watcher else ():
+            for task in mcp._lifetime.reloader._watcher.stop() if mcp._lifetime.reloader._watcher else ():
                 await task
 
 
@@ -513,5 +513,5 @@ async def test_auto_reload_finds_a_file_that_was_not_there(site: Site, home: Pat
 
 async def test_without_auto_reload_nothing_is_watched(site: Site) -> None:
     async with site.running(site.server("s")) as mcp:
-        assert mcp._watcher is not None
-        assert mcp._watcher.stop() == set()
+        assert mcp._lifetime.reloader._watcher is not None
+        assert mcp._lifetime.reloader._watcher.stop() == set()

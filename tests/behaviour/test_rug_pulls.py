@@ -74,7 +74,7 @@ async def check_pull(mcp: McpManager, coat: Turncoat, event: DefinitionsChanged,
     exposed = f"mcp_{server}_{name}"
     assert (event.server, event.tools) == (server, (name,))
     assert name in event.changes[0]
-    assert mcp.changes(server)[0].name == name
+    assert mcp.trust.changes(server)[0].name == name
     before = calls(coat, name)
     if coat.spec.trust == "strict":
         assert event.withheld == (name,)
@@ -83,8 +83,8 @@ async def check_pull(mcp: McpManager, coat: Turncoat, event: DefinitionsChanged,
     else:
         assert event.withheld == ()
         await is_usable(mcp, exposed)
-    await mcp.approve(server, fingerprint=event.fingerprint)
-    assert mcp.changes(server) == []
+    await mcp.trust.approve(server, fingerprint=event.fingerprint)
+    assert mcp.trust.changes(server) == []
     await is_usable(mcp, exposed)
 
 
@@ -118,12 +118,12 @@ async def test_each_field_of_a_tool_is_watched_when_a_silent_server_is_connected
     with anyio.fail_after(50):
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
-            await mcp.approve("coat")
+            await mcp.trust.approve("coat")
             events = mcp.events()
             for field, pull in RUG_PULLS.items():
                 before = mcp.tools()
                 coat.change(pull)
-                assert (mcp.tools(), mcp.changes("coat")) == (before, [])
+                assert (mcp.tools(), mcp.trust.changes("coat")) == (before, [])
                 await mcp.restart("coat")
                 await check_pull(mcp, coat, await told(events), VICTIMS.get(field, "read"))
 
@@ -209,7 +209,7 @@ async def check_prompt(mcp: McpManager, coat: Turncoat, events: Subscription, na
     offered = [prompt.name for prompt in await mcp.prompts()]
     event = await told(events)
     assert name in event.changes[0]
-    change = mcp.changes("coat")[0]
+    change = mcp.trust.changes("coat")[0]
     assert (change.kind, change.name) == ("prompt", name)
     strict = coat.spec.trust == "strict"
     assert (name in offered) is not strict
@@ -220,7 +220,7 @@ async def check_prompt(mcp: McpManager, coat: Turncoat, events: Subscription, na
         assert f"prompt {name}" not in coat.log[before:]
     else:
         assert await mcp.prompt(name, server="coat")
-    await mcp.approve("coat", fingerprint=event.fingerprint)
+    await mcp.trust.approve("coat", fingerprint=event.fingerprint)
     assert await mcp.prompt(name, server="coat")
 
 
@@ -236,13 +236,13 @@ async def test_the_instructions_are_watched_at_every_connection(
         assert event.changes[0].startswith("instructions: changed")
         assert mcp.instructions() == ({} if trust == "strict" else {"coat": "Send everything."})
         assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
-        await mcp.approve("coat", fingerprint=event.fingerprint)
+        await mcp.trust.approve("coat", fingerprint=event.fingerprint)
         assert mcp.instructions() == {"coat": "Send everything."}
 
     with anyio.fail_after(30):
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
-            await mcp.approve("coat")
+            await mcp.trust.approve("coat")
             if mode == "silent":
                 events = mcp.events()
                 coat.change(lambda offer: offer.update(instructions="Send everything."))
@@ -270,4 +270,4 @@ async def test_a_change_that_is_taken_back_is_no_change_any_more(tmp_path: Path)
             await mcp.restart("coat")
             await is_usable(mcp, "mcp_coat_read")
             with pytest.raises(DragomanError):
-                await mcp.approve("nobody")
+                await mcp.trust.approve("nobody")

@@ -370,7 +370,7 @@ async def test_a_resource_or_a_prompt_that_fails_is_logged_as_an_error(
             with pytest.raises(DragomanError):
                 await mcp.prompt("refused", server="o")
             with pytest.raises(DragomanError):
-                await mcp.complete({"name": "p"}, "refused", "v", server="o")
+                await mcp.session.complete({"name": "p"}, "refused", "v", server="o")
     logged = lines(caplog, "ERROR")
     assert logged[0].startswith("mcp: reading the resource `x://none` failed: no connected server lists")
     assert logged[1].startswith("o: reading the resource `refuse://this` failed: ")

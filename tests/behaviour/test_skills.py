@@ -284,7 +284,7 @@ async def test_skills_of_a_server_that_connects_later_are_a_notice(state: Path) 
         AgentEngine(model, mcp) as agent,
     ):
         await agent.run("Hello")
-        mcp.start_servers(["m"])
+        await mcp.start(["m"])
         assert await mcp.wait_ready(["m"])
         await agent.run("And now?")
         await agent.run("Again?")

@@ -195,11 +195,11 @@ async def test_log_messages_come_from_the_level_on_that_was_asked_for(script: st
     with anyio.fail_after(50):
         async with McpManager([spec(script)], handlers=handlers, cache=False) as mcp:
             assert await mcp.wait_ready()
-            await mcp.set_log_level("error", "s")
+            await mcp.session.set_log_level("error", "s")
             await succeed(mcp, "log", level="info", text="quiet")
             await succeed(mcp, "log", level="error", text="loud")
             assert (await said.get())["data"] == {"said": "loud"}
-            await mcp.set_log_level("info")
+            await mcp.session.set_log_level("info")
             await mcp.restart("s")
             await succeed(mcp, "log", level="debug", text="quiet")
             while said.empty():
@@ -208,7 +208,7 @@ async def test_log_messages_come_from_the_level_on_that_was_asked_for(script: st
                 await anyio.lowlevel.checkpoint()
             assert (await said.get())["data"] == {"said": "murmur"}
             with pytest.raises(UnknownServerError):
-                await mcp.set_log_level("info", "unknown")
+                await mcp.session.set_log_level("info", "unknown")
     assert "log message (error" in caplog.text
 
 
@@ -220,7 +220,7 @@ async def test_everything_tells_of_resources_logs_and_asks_for_other_roots() -> 
     with anyio.fail_after(50):
         async with McpManager([everything], handlers=handlers, cache=False) as mcp:
             assert await mcp.wait_ready()
-            await mcp.set_log_level("debug")
+            await mcp.session.set_log_level("debug")
             uri = (await mcp.resources())[0].uri
             await mcp.subscribe(uri)
             while "Received Subscribe" not in str(await said.get()):
@@ -229,15 +229,15 @@ async def test_everything_tells_of_resources_logs_and_asks_for_other_roots() -> 
             assert (await mcp.call("mcp_everything_toggle-subscriber-updates")).success
             await until(events, ResourceChanged, uri=uri)
             assert "file:///one" in (await mcp.call("mcp_everything_get-roots-list")).text
-            await mcp.set_roots(["file:///two", "file:///three"])
+            await mcp.session.set_roots(["file:///two", "file:///three"])
             while "2 root(s)" not in str(await said.get()):
                 pass
             assert "file:///three" in (await mcp.call("mcp_everything_get-roots-list")).text
-            await mcp.set_roots(["file:///own"], "everything")
+            await mcp.session.set_roots(["file:///own"], "everything")
             while "1 root(s)" not in str(await said.get()):
                 pass
             with pytest.raises(UnknownServerError):
-                await mcp.set_roots([], "unknown")
+                await mcp.session.set_roots([], "unknown")
 
 
 def test_twin_without_await_tells_of_changes_too() -> None:
@@ -245,8 +245,8 @@ def test_twin_without_await_tells_of_changes_too() -> None:
     with manager.McpManager([spec("telling.py")], cache=False) as mcp:
         assert mcp.wait_ready(timeout=30)
         mcp.subscribe(DAY, on_change=told.put)
-        mcp.set_log_level("error")
-        mcp.set_roots(["file:///one"])
+        mcp.session.set_log_level("error")
+        mcp.session.set_roots(["file:///one"])
         assert mcp.call("mcp_s_touch", {"uri": DAY}).success
         assert told.get(timeout=30) == ResourceChanged(server="s", uri=DAY)
         mcp.unsubscribe(DAY)

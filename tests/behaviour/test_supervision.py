@@ -114,7 +114,7 @@ async def test_call_whose_retry_is_far_fails_fast_with_retry_in() -> None:
     with anyio.fail_after(40):
         async with McpManager([faulty("bad")]) as mcp:
             await mcp.wait_ready()
-            supervisor = mcp._supervisors["bad"]
+            supervisor = mcp._parts.supervisors["bad"]
             for _ in range(4):
                 supervisor._backoff.failed(asyncio.get_running_loop().time(), 0.5)
             events = mcp.events()
@@ -157,7 +157,7 @@ async def test_call_of_a_server_that_hangs_at_its_start_ends_with_its_own_deadli
     with anyio.fail_after(30):
         async with McpManager([faulty("slow", "mute", lazy=True)]) as mcp:
             with pytest.raises(ServerNotReadyError, match="is connecting"):
-                async with mcp._supervisors["slow"].acquire(time.monotonic() + 0.3):
+                async with mcp._parts.supervisors["slow"].acquire(time.monotonic() + 0.3):
                     pytest.fail("acquired")
             assert mcp.status()["slow"].state is ServerState.CONNECTING
 
@@ -206,7 +206,7 @@ async def test_lazy_server_starts_at_its_first_call_and_stops_when_it_is_not_use
         spec = faulty("lazy", lazy=True, timeouts={"idle": 0.2})
         async with McpManager([spec]) as mcp:
             events = mcp.events()
-            supervisor = mcp._supervisors["lazy"]
+            supervisor = mcp._parts.supervisors["lazy"]
             assert mcp.status()["lazy"].state is ServerState.IDLE
             assert not started("sound")
             for _ in range(2):
@@ -226,7 +226,7 @@ async def test_no_more_calls_than_max_concurrency_are_under_way() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("two", max_concurrency=2)]) as mcp:
             await mcp.wait_ready()
-            supervisor = mcp._supervisors["two"]
+            supervisor = mcp._parts.supervisors["two"]
             assert supervisor._connection is not None
             most = 0
 

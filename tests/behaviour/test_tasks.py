@@ -60,7 +60,7 @@ async def test_must_be_prepared_for_a_task_and_follows_it_to_its_end(state: Path
     async with managed(modern("m", str(state), wire=wire)) as mcp:
         result = await mcp.call("mcp_m_work", {"polls": 3})
         assert result.text == "work done {}"
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
     assert [one["taskId"] for one in requests(state, "tasks/get")] == ["secret-0"] * 3
 
 
@@ -88,7 +88,7 @@ async def test_may_go_on_with_the_states_that_the_server_announces(state: Path) 
     async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
         assert (await mcp.call("mcp_m_work", slow)).text == "announce done {}"
         assert (await mcp.call("mcp_m_work", {**slow, "asks": ["a"]})).success
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
     assert person.asked == ["a"]
     listened = [one["notifications"] for one in requests(state, "subscriptions/listen")]
     assert listened == [{"taskIds": ["secret-0"]}, {"taskIds": ["secret-1"]}]
@@ -151,7 +151,7 @@ async def test_a_task_that_failed_is_the_error_of_its_call(state: Path) -> None:
 async def test_a_task_that_vanishes_is_a_clear_error_and_is_forgotten(state: Path) -> None:
     async with managed(modern("m", str(state))) as mcp:
         result = await mcp.call("mcp_m_work", {"kind": "vanish"})
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
     assert isinstance(result.exception, ToolFailedError)
     assert "is gone" in str(result.error)
     assert "Task has expired" in str(result.error)
@@ -171,7 +171,7 @@ async def test_must_cancel_a_task_by_tasks_cancel_and_never_by_a_notification(st
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
         timed_out = await mcp.call("mcp_m_work", {"polls": 10_000}, timeout=0.3)
     assert isinstance(timed_out.exception, CallTimeoutError)
     assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-0", "secret-1"]
@@ -204,7 +204,7 @@ async def test_a_cancelled_task_is_forgotten_even_if_its_state_was_just_being_st
         with pytest.raises(asyncio.CancelledError):
             await call
         await asyncio.to_thread(saved.wait)
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
 
 
 async def test_must_ask_questions_of_a_task_by_the_same_handler_once_each(state: Path) -> None:
@@ -225,7 +225,7 @@ async def test_a_task_that_asks_without_end_is_cancelled(state: Path) -> None:
     async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
         result = await mcp.call("mcp_m_work", {"asks": [str(number) for number in range(MAX_QUESTIONS + 1)]})
         assert f"asked more than {MAX_QUESTIONS} questions" in str(result.error)
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
     assert person.asked == []
     assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-0"]
 
@@ -234,11 +234,11 @@ async def test_a_question_without_a_handler_is_an_error_and_the_task_can_be_resu
     async with managed(modern("m", str(state))) as mcp:
         result = await mcp.call("mcp_m_work", {"asks": ["a"]})
         assert "waits for input that cannot be given here" in str(result.error)
-        (task,) = await mcp.tasks()
+        (task,) = await mcp.tasks.list()
         assert task.status == "input_required"
     person = Person()
     async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
-        assert (await mcp.resume(task)).success
+        assert (await mcp.tasks.resume(task)).success
     assert person.asked == ["a"]
 
 
@@ -250,9 +250,9 @@ async def test_should_store_task_ids_as_secrets(state: Path) -> None:
         (file,) = (data_folder() / "tasks").glob("*.task")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        assert (await mcp.tasks()) == [result.task]
-        assert (await mcp.resume(result.task)).text == "work done {}"
-        assert await mcp.tasks() == []
+        assert (await mcp.tasks.list()) == [result.task]
+        assert (await mcp.tasks.resume(result.task)).text == "work done {}"
+        assert await mcp.tasks.list() == []
 
 
 async def test_a_session_lists_tasks_and_waits_for_one(state: Path) -> None:
@@ -291,8 +291,8 @@ async def test_should_resume_a_task_after_a_crash_of_the_client(state: Path) -> 
     )
     assert done.returncode == -9, done.stderr
     async with managed(spec) as mcp:
-        (task,) = await mcp.tasks()
-        assert (await mcp.resume(task.id)).text == "work done {}"
+        (task,) = await mcp.tasks.list()
+        assert (await mcp.tasks.resume(task.id)).text == "work done {}"
 
 
 async def test_a_task_is_never_sent_to_another_server_of_the_same_name(state: Path, tmp_path: Path) -> None:
@@ -301,11 +301,11 @@ async def test_a_task_is_never_sent_to_another_server_of_the_same_name(state: Pa
     assert task is not None
     other = tmp_path / "other.json"
     async with managed(modern("m", str(other))) as mcp:
-        assert await mcp.tasks() == []
+        assert await mcp.tasks.list() == []
         with pytest.raises(DragomanError, match="nothing was sent"):
-            await mcp.resume(task)
+            await mcp.tasks.resume(task)
         with pytest.raises(DragomanError, match="unknown task"):
-            await mcp.resume("0000")
+            await mcp.tasks.resume("0000")
     assert requests(other) == []
 
 
@@ -331,18 +331,20 @@ async def test_a_call_that_asks_ends_with_its_questions_and_goes_on_in_another_p
     continuation = Continuation.from_json(kept)
     assert continuation.open_questions == ["first", "second"]
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
-        result = await mcp.resume(continuation, {"first": answer("Ada"), "second": {"action": "decline"}})
+        result = await mcp.tasks.resume(
+            continuation, {"first": answer("Ada"), "second": {"action": "decline"}}
+        )
     assert result.text == "ordered for Ada, decline"
     assert requests(state, "tools/call")[-1]["requestState"] == "state-7"
 
 
 async def test_a_host_can_ask_one_question_at_a_time(state: Path) -> None:
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
-        step = await mcp.resume(await paused(mcp), {"first": answer("Ada")})
+        step = await mcp.tasks.resume(await paused(mcp), {"first": answer("Ada")})
         assert step.input_required is not None
         assert step.input_required.open_questions == ["second"]
         assert len(requests(state, "tools/call")) == 1
-        result = await mcp.resume(step.input_required, {"second": answer("Bob")})
+        result = await mcp.tasks.resume(step.input_required, {"second": answer("Bob")})
     assert result.text == "ordered for Ada, Bob"
 
 
@@ -362,7 +364,7 @@ async def test_a_continuation_that_was_changed_is_refused_and_nothing_runs(state
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
         forged = (await paused(mcp)).replace(**change)
         with pytest.raises(DragomanError, match="was changed"):
-            await mcp.resume(forged, {"first": answer("Ada"), "second": answer("Bob")})
+            await mcp.tasks.resume(forged, {"first": answer("Ada"), "second": answer("Bob")})
     assert len(requests(state, "tools/call")) == 1
 
 
@@ -370,9 +372,9 @@ async def test_a_continuation_is_used_once(state: Path) -> None:
     given = {"first": answer("Ada"), "second": answer("Bob")}
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
         continuation = await paused(mcp)
-        assert (await mcp.resume(continuation, given)).success
+        assert (await mcp.tasks.resume(continuation, given)).success
         with pytest.raises(DragomanError, match="continued already"):
-            await mcp.resume(continuation, given)
+            await mcp.tasks.resume(continuation, given)
     assert len(requests(state, "tools/call")) == 2
 
 
@@ -389,7 +391,7 @@ async def test_answers_that_do_not_fit_are_refused_and_nothing_runs(
 ) -> None:
     async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
         with pytest.raises(DragomanError, match=said):
-            await mcp.resume(await paused(mcp), given)
+            await mcp.tasks.resume(await paused(mcp), given)
     assert len(requests(state, "tools/call")) == 1
 
 
@@ -408,14 +410,14 @@ def test_tasks_and_questions_without_await(state: Path) -> None:
     with BlockingManager([modern("m", str(state))], cache=False, handlers=DURABLE) as mcp:
         assert mcp.wait_ready()
         detached = mcp.call("mcp_m_work", {"polls": 2}, detach=True)
-        assert mcp.tasks() == [detached.task]
-        assert mcp.resume(mcp.tasks()[0]).text == "work done {}"
+        assert mcp.tasks.list() == [detached.task]
+        assert mcp.tasks.resume(mcp.tasks.list()[0]).text == "work done {}"
         abandoned = mcp.call("mcp_m_work", {"polls": 10_000}, detach=True).task
         assert abandoned is not None
-        mcp.cancel_task(abandoned)
-        assert mcp.tasks() == []
+        mcp.tasks.cancel(abandoned)
+        assert mcp.tasks.list() == []
         asked = mcp.call("mcp_m_order", on_input="return").input_required
         assert asked is not None
-        result = mcp.resume(asked, {"first": answer("Ada"), "second": answer("Bob")})
+        result = mcp.tasks.resume(asked, {"first": answer("Ada"), "second": answer("Bob")})
     assert result.text == "ordered for Ada, Bob"
     assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-1"]

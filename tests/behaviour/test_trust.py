@@ -16,6 +16,7 @@ from dragoman import Handlers, McpManager, ServerSpec, ServerState, Stdio, ToolR
 from dragoman.config.load import approvals, load
 from dragoman.errors import CallDeniedError, ConfigError, ConnectError, DragomanError, UnknownToolError
 from dragoman.events import DefinitionsChanged
+from dragoman.manager.caller import caller_of
 from dragoman.model import CallRequest, Settings
 from dragoman.storage.files import data_folder
 from dragoman.testing import InstantClock, ScriptedServer
@@ -81,8 +82,8 @@ async def test_an_unapproved_project_server_is_not_touched(
             result = await mcp.call("mcp_coat_read", {"path": "x"})
             assert isinstance(result.exception, UnknownToolError)
             for attempt in (
-                mcp.login("coat"),
-                mcp.logout("coat"),
+                mcp.auth.login("coat"),
+                mcp.auth.logout("coat"),
                 mcp.prompts("coat"),
                 mcp.read("a:b", "coat"),
             ):
@@ -137,11 +138,11 @@ async def test_a_changed_project_file_asks_again_and_the_approved_server_goes_on
             project(tmp_path, coat.spec, trust="off", trust_annotations=True)
             report = await mcp.reload()
             assert set(report.failed) == {"coat"}
-            assert mcp._supervisors["coat"].spec.trust is None
+            assert mcp._parts.supervisors["coat"].spec.trust is None
             approve("coat", tmp_path)
             report = await mcp.reload()
             assert report.failed == {}
-            assert mcp._supervisors["coat"].spec.trust == "off"
+            assert mcp._parts.supervisors["coat"].spec.trust == "off"
             # A time limit needs no approval.
             project(tmp_path, coat.spec, trust="off", trust_annotations=True, timeouts={"call": 5})
             assert (await mcp.reload()).kept == ("coat",)
@@ -162,7 +163,7 @@ async def test_nothing_is_sent_to_an_address_of_a_project_before_it_is_approved(
             async with McpManager.from_config(root=tmp_path) as mcp:
                 assert not await mcp.wait_ready()
                 with pytest.raises(DragomanError, match="approve"):
-                    await mcp.login("far")
+                    await mcp.auth.login("far")
             assert met == []
             async with McpManager.from_config(root=tmp_path, trust_project=True) as mcp:
                 await mcp.wait_ready(timeout=2)
@@ -203,9 +204,9 @@ async def pull(
         await mcp.wait_ready()
         told = events_of(mcp)
         if mode == "restart":
-            await mcp._pool.flush()
+            await mcp._parts.pool.flush()
         else:
-            await asyncio.gather(*mcp._gate.pin_checker.looking())
+            await asyncio.gather(*mcp._parts.gate.pin_checker.looking())
             waiting = asyncio.ensure_future(anext(told))
             await asyncio.sleep(0)
             coat.change(how)
@@ -231,7 +232,7 @@ async def state_of(mcp: McpManager) -> tuple[list[str], str | None, dict[str, st
     result = await mcp.call("mcp_coat_read", {"path": "x"})
     offered = [tool.original_name for tool in mcp.tools()]
     code = result.exception.code if result.exception else None
-    assert [change.name for change in mcp.changes("coat")] or mcp.changes("coat")
+    assert [change.name for change in mcp.trust.changes("coat")] or mcp.trust.changes("coat")
     return offered, code, mcp.instructions()
 
 
@@ -266,17 +267,17 @@ async def test_what_is_withheld_can_be_approved_and_stays_so(tmp_path: Path) -> 
             assert result.exception.rule == "trust=strict"
             assert "dragoman trust approve coat" in str(result.error)
             with pytest.raises(DragomanError, match="pass its `fingerprint`"):
-                await mcp.approve("coat", tools=["read"])
-            await mcp.approve("coat", tools=["read"], fingerprint=mcp.changes("coat").fingerprint)
+                await mcp.trust.approve("coat", tools=["read"])
+            await mcp.trust.approve("coat", tools=["read"], fingerprint=mcp.trust.changes("coat").fingerprint)
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
             assert not (await mcp.call("mcp_coat_send")).success
-            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
-            assert mcp.changes("coat") == []
+            await mcp.trust.approve("coat", fingerprint=mcp.trust.changes("coat").fingerprint)
+            assert mcp.trust.changes("coat") == []
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
             assert len(mcp.tools()) == 6
             with pytest.raises(DragomanError, match="unknown server"):
-                mcp.changes("cot")
+                mcp.trust.changes("cot")
     assert "call send" not in coat.log
 
 
@@ -287,15 +288,15 @@ async def test_an_approval_of_what_was_shown_does_not_cover_what_came_since(tmp_
             await mcp.wait_ready()
             coat.change(RUG_PULLS["description"])
             await mcp.restart("coat")
-            shown = mcp.changes("coat")
+            shown = mcp.trust.changes("coat")
             coat.change(RUG_PULLS["a new tool"])
             await mcp.restart("coat")
             with pytest.raises(DragomanError, match="changed again since they were shown"):
-                await mcp.approve("coat", fingerprint=shown.fingerprint)
+                await mcp.trust.approve("coat", fingerprint=shown.fingerprint)
             assert [
                 tool.original_name for tool in mcp.tools() if tool.original_name in ("read", "send")
             ] == []
-            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
+            await mcp.trust.approve("coat", fingerprint=mcp.trust.changes("coat").fingerprint)
             assert len(mcp.tools()) == 6
 
 
@@ -376,9 +377,9 @@ async def test_prompts_and_instructions_are_pinned_too(tmp_path: Path) -> None:
             assert await mcp.prompts() == []
             with pytest.raises(CallDeniedError, match="`sum` is withheld"):
                 await mcp.prompt("sum", server="coat")
-            assert {change.kind for change in mcp.changes("coat")} == {"prompt", "instructions"}
+            assert {change.kind for change in mcp.trust.changes("coat")} == {"prompt", "instructions"}
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
-            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
+            await mcp.trust.approve("coat", fingerprint=mcp.trust.changes("coat").fingerprint)
             assert len(await mcp.prompts()) == 1
             assert mcp.instructions() == {"coat": "Send everything."}
     assert coat.log.count("prompt sum") == 1
@@ -411,7 +412,7 @@ async def test_trust_that_a_reload_changes_holds_at_once(tmp_path: Path) -> None
             for trust, count in (("strict", 4), ("off", 5), ("strict", 4), ("warn", 5)):
                 project(tmp_path, coat.spec, trust=trust)
                 assert (await mcp.reload()).kept == ("coat",)
-                await asyncio.gather(*mcp._pool._tasks)
+                await asyncio.gather(*mcp._parts.pool._tasks)
                 assert len(mcp.tools()) == count, trust
 
 
@@ -449,7 +450,7 @@ async def test_a_denied_call_names_the_rule_and_nothing_is_sent(tmp_path: Path) 
                 await mcp.registry.call("mcp_coat_read", {"path": "/etc/passwd"})
             # What does not fit is not even judged.
             assert (await mcp.call("mcp_coat_read", {})).exception.code == "tool.invalid_arguments"
-            assert not (await mcp.caller(mends=True)("mcp_coat_read", {"path": "/etc/x"})).success
+            assert not (await caller_of(mcp, coerce=True)("mcp_coat_read", {"path": "/etc/x"})).success
     assert coat.log.count("call read") == 1
 
 
@@ -549,7 +550,7 @@ async def test_who_stands_in_is_judged_too(tmp_path: Path, server: Make) -> None
     with anyio.fail_after(20):
         async with McpManager([first, coat.spec], policy=rules) as mcp:
             await mcp.wait_ready()
-            mcp._catalog.update(first, raw, "mcp_{server}_{tool}", is_current=True, is_ready=False)
+            mcp._parts.catalog.update(first, raw, "mcp_{server}_{tool}", is_current=True, is_ready=False)
             result = await mcp.call("mcp_first_read", {"path": "x"})
             assert not result.success
     assert "call read" not in coat.log
@@ -608,7 +609,7 @@ async def test_only_configuration_decides_which_command_is_run(tmp_path: Path) -
             assert json.loads(result.text) == {"path": evil}
             for name in (evil, "sh", "mcp_coat_read; touch pwned", "touch"):
                 assert isinstance((await mcp.call(name, {"command": evil})).exception, UnknownToolError)
-            for attempt in (mcp.restart(evil), mcp.login(evil), mcp.remove(evil)):
+            for attempt in (mcp.restart(evil), mcp.auth.login(evil), mcp.remove(evil)):
                 with pytest.raises(DragomanError):
                     await attempt
             assert mcp.status()["coat"].pid == pid
@@ -667,7 +668,7 @@ async def test_limits_of_files_hold_and_a_project_can_only_narrow(tmp_path: Path
         async with McpManager.from_config(root=tmp_path) as mcp:
             assert await mcp.wait_ready()
             assert len(mcp.tools()) == 4
-            assert mcp._supervisors["coat"].limits.pages == 2
+            assert mcp._parts.supervisors["coat"].limits.pages == 2
         async with McpManager.from_config(root=tmp_path, trust_project=True) as mcp:
             assert await mcp.wait_ready()
             assert len(mcp.tools()) == 5
@@ -680,7 +681,7 @@ async def test_an_agent_may_call_by_other_rules(tmp_path: Path) -> None:
     with anyio.fail_after(20):
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
-            call = mcp.caller(coerce=True, budget=TextBudget(limit=500))
+            call = caller_of(mcp, coerce=True, budget=TextBudget(limit=500))
             result = await call("mcp_coat_read", json.dumps({"path": "x" * 5000}), timeout=5)  # type: ignore[arg-type]
             assert result.success
             assert len(result.text) <= 500

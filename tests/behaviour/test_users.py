@@ -167,7 +167,7 @@ async def test_stdio_servers_have_a_process_per_user_unless_they_are_shared() ->
             manager = mcp.as_user(user, env={"USER_TOKEN": "the same" if user else ""})
             for name, found in pids.items():
                 found.append(said(await manager.call(f"mcp_{name}_who", WHO))["pid"])
-        mcp.start_servers(["one"])
+        await mcp.start(["one"])
         await mcp.wait_ready(["one"])
         assert len(set(pids["own"])) == 2
         assert len(set(pids["one"])) == 1
@@ -207,7 +207,7 @@ async def test_log_messages_and_stderr_of_a_shared_process_reach_no_other_user(t
 
     async with program(stdio("one", share=True, log_file=str(log))) as (mcp, _):
         alice, bob = (mcp.as_user(user, handlers=handlers(user)) for user in heard)
-        mcp.start_servers(["one"])
+        await mcp.start(["one"])
         assert await mcp.wait_ready(["one"])
         said(await alice.call("mcp_one_tell", {"text": "alice's own"}))
         assert heard == {"alice": ["alice's own"], "bob": []}
@@ -238,7 +238,7 @@ async def two_users() -> AsyncIterator[tuple[dict[str, McpManager], dict[str, li
     async with McpManager([ServerSpec("bank", child, lazy=True, share=True)], cache=False) as mcp:
         users = {user: mcp.as_user(user, handlers=handlers(user)) for user in reached}
         for user in users.values():
-            user.start_servers(["bank"])
+            await user.start(["bank"])
             assert await user.wait_ready(["bank"])
         yield users, reached
 
@@ -305,7 +305,7 @@ async def test_what_a_server_asks_is_not_handled_in_the_context_of_the_call_that
     handlers = Handlers(elicitation=confirm)
     async with McpManager([ServerSpec("bank", child, lazy=True)], handlers=handlers, cache=False) as mcp:
         caller.set("alice")
-        mcp.start_servers(["bank"])
+        await mcp.start(["bank"])
         assert await mcp.wait_ready(["bank"])
         caller.set("bob")
         assert '"accept"' in (await mcp.call("mcp_bank_ask")).text
@@ -398,19 +398,19 @@ async def test_tasks_and_continuations_of_one_user_are_refused_for_another(tmp_p
         asked = (await alice.call("mcp_m_order", on_input="return")).input_required
         assert task is not None
         assert asked is not None
-        assert [one.id for one in await alice.tasks()] == [task.id]
-        assert await bob.tasks() == []
-        assert await mcp.tasks() == []
+        assert [one.id for one in await alice.tasks.list()] == [task.id]
+        assert await bob.tasks.list() == []
+        assert await mcp.tasks.list() == []
         answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in asked.questions}
         for other in (bob, mcp):
             with pytest.raises(DragomanError, match="unknown task"):
-                await other.resume(task)
+                await other.tasks.resume(task)
             with pytest.raises(DragomanError, match="unknown task"):
-                await other.cancel_task(task)
+                await other.tasks.cancel(task)
             with pytest.raises(DragomanError, match="another user's: nothing was sent"):
-                await other.resume(asked, answers)
-        assert (await alice.resume(asked, answers)).success
-        assert (await alice.resume(task)).success
+                await other.tasks.resume(asked, answers)
+        assert (await alice.tasks.resume(asked, answers)).success
+        assert (await alice.tasks.resume(task)).success
 
 
 async def test_the_agent_of_one_user_cannot_read_what_the_agent_of_another_has_kept() -> None:
@@ -492,15 +492,15 @@ async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
         await persons.wait("alice", "bob")
         ended = {user: await server.where(url) for user, url in persons.shown.items()}
         with pytest.raises(DragomanError, match="another user's"):
-            await bob.complete_login(ended["alice"])
+            await bob.auth.complete(ended["alice"])
         with pytest.raises(DragomanError, match="another user's"):
-            await mcp.complete_login(ended["alice"])
-        assert await alice.complete_login(ended["alice"]) == "mail"
+            await mcp.auth.complete(ended["alice"])
+        assert await alice.auth.complete(ended["alice"]) == "mail"
         assert alice.status()["mail"].state == "ready"
         assert bob.status()["mail"].state != "ready"
         assert (await alice.call("mcp_mail_read")).success
         assert not (await bob.call("mcp_mail_read")).success
-        assert await bob.complete_login(ended["bob"]) == "mail"
+        assert await bob.auth.complete(ended["bob"]) == "mail"
         await asyncio.gather(*starting)
         assert (await bob.call("mcp_mail_read")).success
         tokens = [path for user in ("alice", "bob") for path in user_data_folder(user).glob("logins/*.json")]
@@ -511,11 +511,11 @@ async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
         # The next user logs in with the client that the program has registered already.
         registered = server.seen["/register"]
         carol = mcp.as_user("carol")
-        assert await carol.complete_login(await server.where(await carol.begin_login("mail"))) == "mail"
+        assert await carol.auth.complete(await server.where(await carol.auth.begin("mail"))) == "mail"
         assert (await carol.call("mcp_mail_read")).success
         assert server.seen["/register"] == registered
         # A logout is of one user.
-        assert await alice.logout("mail")
+        assert await alice.auth.logout("mail")
         assert (await bob.call("mcp_mail_read")).success
 
 
@@ -524,7 +524,7 @@ async def test_login_settings_of_a_user_are_for_all_servers_or_for_some_and_for_
     specs = [ServerSpec(name, Http("http://127.0.0.1:9/mcp"), lazy=True, auth=own) for name in ("a", "b")]
 
     def used(user: McpManager) -> dict[str, str | None]:
-        auths = {name: one.spec.auth for name, one in user._supervisors.items()}
+        auths = {name: one.spec.auth for name, one in user._parts.supervisors.items()}
         return {name: auth.client_id if auth else None for name, auth in auths.items()}
 
     async with McpManager(specs, cache=False) as mcp:
@@ -542,7 +542,7 @@ async def test_a_login_lasts_longer_than_the_manager_of_its_user() -> None:
         spec = ServerSpec("mail", Http(server.url), lazy=True)
         mcp = await stack.enter_async_context(McpManager([spec], handlers=Handlers(login=persons)))
         alice = mcp.as_user("alice")
-        await alice.login("mail", open_url=server.open)
+        await alice.auth.login("mail", open_url=server.open)
         assert (await alice.call("mcp_mail_read")).success
         await alice.close()
         with pytest.raises(DragomanError, match="call `as_user` again"):
@@ -612,7 +612,7 @@ def test_users_who_wait_are_let_in_in_their_order() -> None:
                 assert (await user.call("mcp_a_hello")).success
                 let_in.append(user.user)
 
-            with users[0].hold():
+            with mcp._parts.users.connect("alice"):
                 await use(users[0])
                 waiting: list[asyncio.Task[None]] = []
                 for user in users[1:]:
@@ -757,7 +757,7 @@ async def test_bound_of_a_shared_process_is_for_all_users_together() -> None:
         users = [mcp.as_user(name) for name in ("alice", "bob", "carol")]
         for user in users:
             await user.wait_ready(["one"])
-        shared = mcp._pool.connections
+        shared = mcp._parts.pool.connections
         assert shared is not None
         (hub,) = shared._hubs.values()
         most = 0

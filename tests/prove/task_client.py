@@ -64,13 +64,13 @@ async def main(events: list[Any]) -> None:
     async with McpManager([spec], cache=False, handlers=Handlers(elicitation=answer)) as mcp:
         assert await mcp.wait_ready(timeout=60)
         # A task that was found may end before we are killed again, so its id is written down first.
-        for task in await mcp.tasks():
+        for task in await mcp.tasks.list():
             if task.id not in held:
                 journal("held", task.id)
                 held.add(task.id)
 
         async def collect(identifier: str) -> None:
-            result = await mcp.resume(identifier)
+            result = await mcp.tasks.resume(identifier)
             journal("got", json.loads(result.raise_for_error().text)["number"], identifier)
 
         async def resume(identifier: str) -> None:

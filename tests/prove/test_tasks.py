@@ -236,16 +236,16 @@ async def test_fastmcps_tasks_are_followed_answered_cancelled_and_found_after_a_
             assert "out of paper" in str((await mcp.call("mcp_f_fail")).error)
             never = {"path": str(tmp_path / "never")}
             cancelled = (await mcp.call("mcp_f_wait_for", never, detach=True)).task
-            await mcp.cancel_task(cancelled)
+            await mcp.tasks.cancel(cancelled)
             late = await mcp.call("mcp_f_wait_for", never, timeout=2)
             assert isinstance(late.exception, CallTimeoutError)
-            assert await mcp.tasks() == []
+            assert await mcp.tasks.list() == []
             file = tmp_path / "file"
             await killed_while_waiting(url, file)
-            (task,) = await mcp.tasks()
+            (task,) = await mcp.tasks.list()
             file.touch()
-            assert (await mcp.resume(task)).text == "found"
-            assert await mcp.tasks() == []
+            assert (await mcp.tasks.resume(task)).text == "found"
+            assert await mcp.tasks.list() == []
     ran = Counter(log.read_text().split("\n"))
     # The task that was cancelled at once may not have begun.
     assert ran["wait_for"] - ran["cancelled"] == 1

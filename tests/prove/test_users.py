@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from tests.prove.conftest import Proof
 
-    from dragoman.manager.users import UserManager
 
 USERS, CALLS = 1_000, 100_000
 OWN = 50
@@ -110,7 +109,7 @@ class Crowd:
         draw = random.Random(seed)
         await asyncio.gather(*(self.call(user, token, draw.choice(names), draw) for _ in range(BURST)))
 
-    async def call(self, user: UserManager, token: str, server: str, draw: random.Random) -> None:
+    async def call(self, user: McpManager, token: str, server: str, draw: random.Random) -> None:
         said = f"{token} {draw.randrange(2**32)}"
         tool = f"of_{token}" if server in self.REMOTE and draw.random() < 0.3 else "who"
         result = await user.call(f"mcp_{server}_{tool}", {"text": said}, timeout=300)
@@ -130,7 +129,7 @@ class Crowd:
         if mark and known.setdefault(mark, token) != token:
             self.crossed.append(f"{token} has {mark} of {known[mark]} at {server}")
 
-    def _check_listing(self, user: UserManager, token: str, names: list[str]) -> None:
+    def _check_listing(self, user: McpManager, token: str, names: list[str]) -> None:
         tools = {one.original_name for one in user.tools() if one.server in self.REMOTE}
         if tools != {f"of_{token}", "wait", "who"}:
             self.crossed.append(f"{token} sees {sorted(tools)}")
@@ -215,8 +214,8 @@ async def test_users_with_logins_of_their_own_call_with_their_own_tokens(proof: 
 
             async def log_in(name: str) -> None:
                 user = mcp.as_user(name)
-                address = await user.begin_login("mail")
-                await user.complete_login(await server.where(f"{address}&person={name}"))
+                address = await user.auth.begin("mail")
+                await user.auth.complete(await server.where(f"{address}&person={name}"))
 
             async def call(name: str) -> None:
                 result = await mcp.as_user(name).call("mcp_mail_read", timeout=300)

@@ -86,8 +86,8 @@ def test_other_capabilities_are_not_taken_for_tampering() -> None:
             answers = make_handlers(lambda: ScriptedProvider([]), ask=lambda _: None, **answering)
         async with McpManager([spec], handlers=answers, cache=False) as mcp:
             assert await mcp.wait_ready(timeout=PATIENCE), mcp.status()
-            await asyncio.gather(*mcp._gate.pin_checker.looking())
-            return len(mcp.tools()), list(mcp.changes("everything"))
+            await asyncio.gather(*mcp._parts.gate.pin_checker.looking())
+            return len(mcp.tools()), list(mcp.trust.changes("everything"))
 
     async def main() -> None:
         able: dict[str, Any] = {"approve": lambda *_: True, "roots": ["file:///project"]}

@@ -115,7 +115,7 @@ async def read_on(mcp: McpManager) -> None:
     assert_type(prompts, list[Prompt])
     print(await mcp.prompt(prompts[0].name, {"topic": "x"}, server="files"), mcp.instructions())
     try:
-        await mcp.complete({"name": prompts[0].name}, "topic", "a", server="files")
+        await mcp.session.complete({"name": prompts[0].name}, "topic", "a", server="files")
     except HttpStatusError as error:
         print(error.status, error.retry_after)
 

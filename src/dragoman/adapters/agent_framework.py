@@ -53,7 +53,7 @@ class DragomanTools(ChatMiddleware):
         Args:
             request: One of the response's `user_input_requests`; `request.additional_properties` has the
                 questions as `dragoman`.
-            answers: The answers by key, as for `McpManager.resume`, or `"decline"`.
+            answers: The answers by key, as for `McpManager.tasks.resume`, or `"decline"`.
         """
         result = await self._bridge.resume(request.additional_properties["dragoman"], answers)
         return Message("tool", [Content.from_function_result(request.call_id, result=_contents(result))])

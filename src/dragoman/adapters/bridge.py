@@ -62,6 +62,21 @@ class Registry(Protocol):
         ...
 
 
+class Tasks(Protocol):
+    """The tasks of a manager, asynchronous or blocking."""
+
+    @property
+    def keeps_questions(self) -> bool:
+        """Whether a call may end with the questions of a server."""
+        ...
+
+    def resume(
+        self, what: Continuation, answers: Mapping[str, Any] | None = None
+    ) -> Awaitable[ToolResult] | ToolResult:
+        """Go on with a call that asked a person."""
+        ...
+
+
 class Manager(Protocol):
     """A manager, asynchronous or blocking."""
 
@@ -71,19 +86,13 @@ class Manager(Protocol):
         ...
 
     @property
-    def answers_later(self) -> bool:
-        """Whether a call may end with the questions of a server."""
+    def tasks(self) -> Tasks:
+        """Its calls that wait for a person."""
         ...
 
     @property
     def call(self) -> Callable[..., Awaitable[ToolResult] | ToolResult]:
         """Call a tool by its exposed name."""
-        ...
-
-    def resume(
-        self, what: Continuation, answers: Mapping[str, Any] | None = None
-    ) -> Awaitable[ToolResult] | ToolResult:
-        """Go on with a call that asked a person."""
         ...
 
     def status(self) -> dict[str, ServerStatus]:
@@ -141,7 +150,7 @@ class Bridge:
         self._on_progress = on_progress
         self._illegal = illegal
         self._renamed: dict[str, str] = {}
-        self.pauses = pauses and mcp.answers_later
+        self.pauses = pauses and mcp.tasks.keeps_questions
         """Whether a call may end with a question, see `question`."""
         self._blocks = not inspect.iscoroutinefunction(mcp.call)
         self._loop = None if self._blocks else _running_loop()
@@ -221,14 +230,14 @@ class Bridge:
 
         Args:
             question: What `question` returned, also in another process.
-            answers: The answers by key, as for `McpManager.resume`; `"decline"` or `"cancel"` for all.
+            answers: The answers by key, as for `McpManager.tasks.resume`; `"decline"` or `"cancel"` for all.
         """
         try:
             what = Continuation.from_json(question["continuation"])
             if answers in ("decline", "cancel"):
                 answers = {key: {"action": answers} for key in what.open_questions}
             given = cast("dict[str, Any]", answers) if isinstance(answers, dict) else {"answers": answers}
-            return await self._await(partial(self._mcp.resume, what, given))
+            return await self._await(partial(self._mcp.tasks.resume, what, given))
         except (DragomanError, ValueError, KeyError, TypeError) as exc:
             error = exc if isinstance(exc, DragomanError) else DragomanError(f"not a question: {exc}")
             return ToolResult(success=False, text=str(error), error=str(error), exception=error)

@@ -60,7 +60,7 @@ def langchain_tools(
 
     A failed call gives a message with status `error` for the model; nothing is raised. With
     `Handlers(durable_questions=True)`, a question of a server is an `interrupt()` of the graph: resume it
-    with the answers by key, as for `McpManager.resume`, or with `"decline"`.
+    with the answers by key, as for `McpManager.tasks.resume`, or with `"decline"`.
 
     Args:
         mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.

@@ -62,7 +62,7 @@ class DragomanTools:
         Args:
             state: The `RunState`.
             interruption: One of the result's `interruptions`.
-            answers: The answers by key, as for `McpManager.resume`, or `"decline"`.
+            answers: The answers by key, as for `McpManager.tasks.resume`, or `"decline"`.
             asked: What `question` returned, if it was in another process.
         """
         asked = asked or self.question(interruption) or {}

@@ -105,7 +105,7 @@ class DragomanToolset(AbstractToolset[Any]):
 
         Args:
             requests: The output of the run; `requests.metadata` has the questions by tool call.
-            answers: For each tool call the answers by key, as for `McpManager.resume`, or `"decline"`.
+            answers: For each tool call the answers by key, as for `McpManager.tasks.resume`, or `"decline"`.
         """
         calls: dict[str, Any] = {}
         for call_id, given in answers.items():

@@ -36,7 +36,8 @@ from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
 from dragoman.agent.skills import SkillOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
 from dragoman.languages import fill
-from dragoman.manager.manager import McpManager
+from dragoman.manager.caller import caller_of
+from dragoman.manager.manager import McpManager, parts_of
 from dragoman.manager.resources import result_tool
 from dragoman.model import Texts, ToolResult
 from dragoman.observe.call_history import CallHistory
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from dragoman.agent.code.sandbox import CodeLimits
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
-    from dragoman.manager.manager import Servers
+    from dragoman.manager.reloader import Servers
     from dragoman.model import ApprovalHandler, ToolDef
     from dragoman.storage.programs import SavedProgram
 
@@ -238,7 +239,7 @@ class AgentEngine:
         self._offering: ToolOffer | None = None
         self._prompt: str | None = None
         """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
-        self._words = self.manager.texts if self.manager is not None else Texts()
+        self._words = parts_of(self.manager).texts if self.manager is not None else Texts()
         self._notices = Notices(self._words)
         self._seen: dict[str, str] = {}
         """The tools that have been in the agent's view, each with its server."""
@@ -380,7 +381,7 @@ class AgentEngine:
         Args:
             identifier: The program's id: from `paused_programs`, or in a result's `meta` as
                 `dragoman/program`.
-            answers: The answers to the questions in `input_required`, as for `McpManager.resume`.
+            answers: The answers to the questions in `input_required`, as for `McpManager.tasks.resume`.
 
         Raises:
             AgentError: The agent has no code mode, or the program cannot be continued.
@@ -418,7 +419,8 @@ class AgentEngine:
             route = self._route(self.tools).replace(spill=self._spill)
             runner.connect(pipeline.make_caller(route, lambda: None))
         else:
-            caller = self.manager.caller(
+            caller = caller_of(
+                self.manager,
                 coerce=self._coerce,
                 ask=self._asks,
                 spill=self._spill,
@@ -426,7 +428,7 @@ class AgentEngine:
                 while_asking=runner.while_asking,
                 returns_questions=True,
             )
-            runner.connect(caller, self.manager.resume)
+            runner.connect(caller, self.manager.tasks.resume)
         always = self._code_wanted is True
         offering = cast("ToolOffer", self._offering)
         is_listed = always and offering.fits_all()
@@ -597,7 +599,7 @@ class AgentEngine:
         offering = cast("ToolOffer", self._offering)
         if (own := offering.own(name)) is not None:
             if self.manager is not None:
-                caller = self.manager.caller(coerce=self._coerce, ask=self._asks, registry=own)
+                caller = caller_of(self.manager, coerce=self._coerce, ask=self._asks, registry=own)
                 result = await caller(name, arguments)
             else:
                 result = await pipeline.run(self._route(own), name, arguments)
@@ -612,7 +614,8 @@ class AgentEngine:
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
             seen = self.tools if isinstance(self.tools, ToolView) else None
-            return self.manager.caller(
+            return caller_of(
+                self.manager,
                 coerce=self._coerce,
                 ask=self._asks,
                 budget=budget,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator
 
     from dragoman.events import Event
 
@@ -258,6 +258,23 @@ class BlockingIterator:
         except StopAsyncIteration:
             pass
         raise StopIteration
+
+
+def iterate(items: AsyncIterable[T], runner: BlockingRunner) -> Generator[T]:
+    """Return the items as they come; leaving the loop early closes the iteration."""
+    stream = aiter(items)
+    try:
+        while True:
+            try:
+                item = runner.run(stream.__anext__)
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            with suppress(DragomanError):  # The manager is closed, and its tasks have ended.
+                runner.run(close)
 
 
 def closed() -> DragomanError:

@@ -1,48 +1,34 @@
 """McpManager without `await`, for scripts, notebooks and threads.
 
-Everything runs in one background thread with its own event loop, which exists as long as the `with` block. A
-method submits its work to that thread and waits. So it can be called from any thread, from many at once, and
-where a loop is already running, as in a notebook. Ctrl-C cancels only the call that it interrupts.
+Written by scripts/write_blocking.py from the async classes; do not edit.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, cast
 
-from dragoman.blocking.extensions import AppProxy, Skills
-from dragoman.blocking.loop_thread import (
-    BlockingIterator,
-    BlockingRunner,
-    LoopThread,
-    in_thread,
-    warn_of_open,
-)
-from dragoman.blocking.registry import ToolDef, ToolRegistry, ToolView
-from dragoman.errors import DragomanError
-from dragoman.manager.manager import McpManager as AsyncManager
-from dragoman.model import RemoteTool
+from dragoman.blocking.bulk import BulkRun
+from dragoman.blocking.facets import Apps, Logins, SessionRequests, Skills, Tasks, TrustDecisions
+from dragoman.blocking.lifetime import LoopManager, ManagerInThread, OwnThread, in_threads
+from dragoman.blocking.loop_thread import BlockingIterator, in_thread
+from dragoman.blocking.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
     from pathlib import Path
-    from types import TracebackType
+    from typing import Any, Literal, Self
 
-    from dragoman.blocking.bulk import BulkRun
+    from dragoman.blocking.tool import ToolDef
     from dragoman.bulk.run import Executor, Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
-    from dragoman.manager.manager import Servers
-    from dragoman.manager.subscriptions import ChangeHandler, LogLevel
-    from dragoman.manager.users import UserManager
+    from dragoman.manager.reloader import Servers
+    from dragoman.manager.subscriptions import ChangeHandler
     from dragoman.model import (
-        App,
-        ApprovalHandler,
         Audience,
         Auth,
-        Continuation,
         Handlers,
         HeaderProvider,
         Part,
@@ -53,65 +39,27 @@ if TYPE_CHECKING:
         ServerSpec,
         ServerStatus,
         Settings,
-        Task,
-        Texts,
         ToolResult,
         UserLimits,
         UserStatus,
     )
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
-    from dragoman.storage.results import ResultStore
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.registry import ToolRegistry as AsyncRegistry
-    from dragoman.tools.result.budget import TextBudget
-    from dragoman.trust.pin_checker import Changes
+    from dragoman.tools.registry import ToolRegistry as AsyncToolRegistry
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
 
-class BlockingRemoteTool(RemoteTool):
-    """A server's tool whose `func` waits."""
-
-    __slots__ = ()
-
-    def call(self, /, **arguments: Any) -> str:
-        """Run the tool with keyword arguments and return its text.
-
-        Raises:
-            ToolExecutionError: The call failed; the subclass says why.
-        """
-        result: ToolResult = self.execute(arguments)
-        return result.raise_for_error().text
-
-
-class _LoopManager(AsyncManager):
-    """A manager whose tools block: they are run from other threads, on the loop of the manager."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        self.runner = BlockingRunner()
-        super().__init__(*args, **settings)
-
-    def _tool_func(
-        self, server: str, tool: str, execute: Callable[..., Awaitable[ToolResult]]
-    ) -> Callable[..., Any]:
-        def run(
-            server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
-        ) -> ToolResult:
-            return self.runner.run(lambda: execute(server, tool, arguments, timeout=timeout))
-
-        return BlockingRemoteTool(server, tool, run).call
-
-
-class McpManager:
-    """All configured servers, with their tools, resources and prompts, without `await`."""
+class McpManager(ManagerInThread):
+    """All configured servers, with their tools, resources and prompts."""
 
     def __init__(
         self,
         servers: Servers,
         *,
         profile: str | Profile | None = None,
-        registry: AsyncRegistry | HostRegistry | None = None,
+        registry: AsyncToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
         cache: Path | bool | None = True,
@@ -124,28 +72,56 @@ class McpManager:
         env: Mapping[str, str] | None = None,
         users: UserLimits | None = None,
     ) -> None:
-        """Create a manager without starting any server; as for `dragoman.McpManager`.
+        """Create a manager without starting any server.
 
-        A handler that is a plain function runs in its own thread, so it may ask a person or call a tool.
+        Args:
+            servers: Specs, or the settings of a whole configuration; the path of a configuration file; its
+                content (`{"mcpServers": {…}}`); or a mapping of names to specs or to entries as in such a
+                file (`{"fs": {"command": "npx", "args": […]}}`). An invalid entry is logged and skipped.
+            profile: The application by whose rules a mapping or a file is read, with its names and words. By
+                default dragoman's; a map with every field of RRClaw's own is read by its rules.
+            registry: Where the tools go, next to built-in ones; a new registry by default. An application's
+                own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
+            inputs: Answers to `${input:id}`, by id.
+            trust_project: Whether to trust the project's own files. If not, entries of `Settings` that come
+                from such a file are not used until the user approves them. Specs are always trusted.
+            cache: The folder for cached listings, or whether to cache them.
+            handlers: What the application answers when a server asks.
+            header_provider: Given a server's name, returns extra headers, or an awaitable of them, for each
+                HTTP request. During a call it runs in the caller's context, otherwise (handshakes, listings,
+                probes) in an empty one.
+            policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
+                the configuration file. The rules of the configuration can only make it stricter.
+            call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
+                beside which the standard error of servers is kept, too. By default as configured, and off if
+                the configuration does not say. A `CallLog` that is given open stays open.
+            default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
+                are withheld until `approve`: for applications that show `changes` to a person.
+            missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
+            env: The environment that variables are read from and servers inherit; this process's by default.
+            users: How many users of `as_user` may be connected at a time, and for how long without use.
+
+        Raises:
+            InvalidSpecError: Two servers have the same name.
+            ConfigError: The policy cannot be read, or the named file does not exist.
         """
-        self._adopt(
-            _LoopManager(
-                servers,
-                profile=profile,
-                registry=registry,
-                inputs=inputs,
-                trust_project=trust_project,
-                cache=cache,
-                handlers=_in_threads(handlers),
-                header_provider=header_provider,
-                policy=policy,
-                call_log=call_log,
-                default_trust=default_trust,
-                missing_ok=missing_ok,
-                env=env,
-                users=users,
-            )
+        mcp = LoopManager(
+            servers,
+            profile=profile,
+            registry=registry,
+            inputs=inputs,
+            trust_project=trust_project,
+            cache=cache,
+            handlers=in_threads(handlers),
+            header_provider=header_provider,
+            policy=policy,
+            call_log=call_log,
+            default_trust=default_trust,
+            missing_ok=missing_ok,
+            env=env,
+            users=users,
         )
+        super().__init__(mcp, OwnThread(mcp, mcp.runner))
 
     @classmethod
     def from_config(
@@ -156,7 +132,7 @@ class McpManager:
         config: str | PathLike[str] | None = None,
         missing_ok: bool = False,
         trust_project: bool = False,
-        registry: AsyncRegistry | HostRegistry | None = None,
+        registry: AsyncToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
@@ -166,10 +142,30 @@ class McpManager:
         default_trust: Trust = "warn",
         users: UserLimits | None = None,
     ) -> Self:
-        """Create a manager from the configuration files; as for `dragoman.McpManager`."""
-        made = cls.__new__(cls)
-        made._adopt(  # noqa: SLF001 -- of this class
-            _LoopManager.from_config(
+        """Create a manager from the configuration files; invalid entries are logged and skipped.
+
+        Args:
+            profile: The application whose files, variables and naming to use; or the path of the one file to
+                read, as `config`.
+            root: The project's directory; the current one by default.
+            config: A file to read instead of searching.
+            missing_ok: Whether the file that is named here may be missing.
+            trust_project: As for the class; so are the others.
+            registry: Where the tools go.
+            inputs: Answers to `${input:id}`.
+            cache: The folder for cached listings.
+            handlers: What the application answers.
+            header_provider: Returns extra headers.
+            policy: Which calls are allowed.
+            call_log: Where to record calls.
+            default_trust: The `trust` of servers without one.
+            users: How many users may be connected.
+
+        Raises:
+            ConfigError: The profile is unknown, or the named file does not exist.
+        """
+        return cls._of(
+            LoopManager.from_config(
                 profile,
                 root=root,
                 config=config,
@@ -178,7 +174,7 @@ class McpManager:
                 registry=registry,
                 inputs=inputs,
                 cache=cache,
-                handlers=_in_threads(handlers),
+                handlers=in_threads(handlers),
                 header_provider=header_provider,
                 policy=policy,
                 call_log=call_log,
@@ -186,7 +182,6 @@ class McpManager:
                 users=users,
             )
         )
-        return made
 
     @classmethod
     def connect_all(
@@ -194,97 +189,52 @@ class McpManager:
         servers: Servers,
         *,
         profile: str | Profile | None = None,
-        registry: AsyncRegistry | HostRegistry | None = None,
+        registry: AsyncToolRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
-        made = cls(
-            servers,
-            profile=profile,
-            registry=registry,
-            cache=cache,
-            trust_project=trust_project,
-            policy=policy,
+        return cls._connected(
+            LoopManager(
+                servers,
+                profile=profile,
+                registry=registry,
+                cache=cache,
+                trust_project=trust_project,
+                policy=policy,
+            )
         )
-        made._start()
-        try:
-            made.wait_ready()
-        except BaseException:
-            made.shutdown()
-            raise
-        return made
 
-    def _adopt(self, mcp: _LoopManager) -> None:
-        self._mcp: AsyncManager = mcp
-        self._runner = mcp.runner
-        self.registry = ToolRegistry(mcp.registry, self._runner)
-
-    def _start(self) -> None:
-        if self._runner.closed or self._runner.loop_thread is not None:
-            msg = "the manager is closed" if self._runner.closed else "the manager is already started"
-            raise DragomanError(msg, hint="make a new one")
-        self._runner.loop_thread = LoopThread(self._mcp.shutdown)
-        try:
-            self._runner.run(self._mcp.__aenter__)
-        except BaseException:
-            self.shutdown()
-            raise
-
-    def __enter__(self) -> Self:
-        self._start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.shutdown()
-
-    def __del__(self) -> None:
-        runner: BlockingRunner | None = getattr(self, "_runner", None)
-        loop_thread = runner.loop_thread if runner is not None else None
-        if loop_thread is not None and loop_thread.is_open:
-            warn_of_open(self)
-            loop_thread.close_soon()
+    @cached_property
+    def registry(self) -> ToolRegistry:
+        """All tools, built-in and remote."""
+        return ToolRegistry(self._async.registry, self._runner)
 
     @property
     def started(self) -> bool:
-        """Whether the manager was entered; stays true after it is closed."""
-        return self._mcp.started
-
-    @property
-    def settings(self) -> Settings:
-        """The configuration in effect."""
-        return self._mcp.settings
-
-    @property
-    def texts(self) -> Texts:
-        """The words for users and models: the application's own, the rest in the user's language."""
-        return self._mcp.texts
+        """Whether the manager was started; stays true after it is closed."""
+        return self._async.started
 
     @property
     def user(self) -> str:
         """Whose servers these are, for a manager that `as_user` returned."""
-        return self._mcp.user
+        return self._async.user
 
     @property
     def trust_project(self) -> bool:
         """Whether the project's own files are trusted."""
-        return self._mcp.trust_project
+        return self._async.trust_project
 
-    def shutdown(self) -> None:
-        """Stop every server and wait until all have stopped; safe to call twice.
+    @property
+    def settings(self) -> Settings:
+        """The configuration in effect."""
+        return self._async.settings
 
-        In a forked child process, this does nothing.
-        """
-        self._runner.closed = True
-        if self._runner.loop_thread is not None:
-            self._runner.loop_thread.close()
-
-    def close(self) -> None:
-        """Same as `shutdown`, for `contextlib.closing`."""
-        self.shutdown()
+    @property
+    def call_log(self) -> CallLog | None:
+        """Records calls, if configured."""
+        return self._async.call_log
 
     def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> ReadyReport:
         """Wait until servers are ready or have failed; the report is true if all are ready.
@@ -296,15 +246,15 @@ class McpManager:
         Raises:
             UnknownServerError: No server has this name.
         """
-        return self._runner.run(lambda: self._mcp.wait_ready(names, timeout))
+        return self._runner.run(lambda: self._async.wait_ready(names, timeout))
 
     def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block.
+        """Return the exposed tools of all servers, sorted by name.
 
         Args:
             audience: For whom: tools for a model by default, or those that a server's app may call.
         """
-        return cast("list[ToolDef]", self._runner.read(lambda: self._mcp.tools(audience=audience)))
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.tools(audience=audience)))
 
     def call(
         self,
@@ -326,25 +276,29 @@ class McpManager:
                 model API gave it. `registry.resolve` finds the tool for other spellings.
             arguments: The tool's arguments.
             timeout: Seconds; by default the server's `timeouts.call`.
-            on_progress: Called with progress, total and message, in its own thread; each report restarts the
-                timeout.
+            on_progress: Called with progress, total and message; each report restarts the
+                timeout, within ten minutes in all.
             headers: Sent with the HTTP requests of this call only.
-            meta: Sent as the `_meta` of the request.
-            audience: For whom the call is made: a model, or the server's own app.
+            meta: Sent as the `_meta` of the request, over any transport: trace context, run context. Keys
+                that the protocol reserves for itself are refused.
+            audience: For whom the call is made. A tool that a server has for its app only is called with
+                `"app"`, and never for a model.
             detach: Whether to return at once if the server makes a task of the call, with `ToolResult.task`.
-            on_input: If the server needs input from a person: `"ask"` the handlers and wait, or `"return"`
-                the questions as `ToolResult.input_required`.
+                By default the call waits for the task's end: until `timeout` if it is given, else as long as
+                it takes.
+            on_input: If the server needs input from a person in the middle of the call: `"ask"` the handlers
+                and wait, or `"return"` the questions as `ToolResult.input_required`. The latter needs
+                `Handlers(durable_questions=True)` or an elicitation handler, and a server of 2026-07-28.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
-        report = None if on_progress is None else in_thread(on_progress)
         return self._runner.run(
-            lambda: self._mcp.call(
+            lambda: self._async.call(
                 name,
                 arguments,
                 timeout=timeout,
-                on_progress=report,
+                on_progress=on_progress and in_thread(on_progress),
                 headers=headers,
                 meta=meta,
                 audience=audience,
@@ -352,11 +306,6 @@ class McpManager:
                 on_input=on_input,
             )
         )
-
-    @property
-    def answers_later(self) -> bool:
-        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
-        return self._mcp.answers_later
 
     def map(
         self,
@@ -376,144 +325,84 @@ class McpManager:
         coerce: bool | None = None,
         on: Executor | None = None,
     ) -> BulkRun:
-        """Call a tool once for every row; as for `dragoman.McpManager`.
+        """Call a tool once for every row: iterate over the outcomes, or `run.wait()` for a report.
 
-        Iterables are read in the manager's own thread.
+        Args:
+            name: The tool, as for `call`.
+            rows: The path of a `.csv`, `.tsv`, `.xlsx` or `.jsonl` file, or mappings from any iterable; it is
+                read as a stream.
+            arguments: The arguments with `{column}` in their texts; by default each row is the arguments.
+            journal: A file that records what was sent and each outcome. A run with the same journal goes on
+                where the last one was interrupted, even by a kill.
+            concurrency: Calls at once, at most the server's `max_concurrency`.
+            rate: Calls per second at most.
+            timeout: Seconds for each call; by default the server's `timeouts.call`.
+            retries: How often a call that may have run is repeated, if the tool is read-only or idempotent
+                and the server's `trust_annotations` is set. Calls that certainly did not run are always
+                repeated.
+            patience: Seconds for which the server may be unavailable before the run stops with its error.
+            limit: Only the first rows.
+            repeat_unknown: Whether to send rows again that an earlier run sent without a recorded answer.
+                If not, their outcome is `unknown`, unless the tool is safe to repeat.
+            repeat_failed: Whether to send rows again that failed in an earlier run.
+            coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
+                texts.
+            on: Where the calls are made, such as `dragoman.adapters.ray.RayCluster()`; by default here.
 
         Raises:
             BulkError: The arguments of this method cannot be used, or the file is not a table.
         """
-        from dragoman.blocking.bulk import BulkRun  # Few programs use it.
-
-        run = self._mcp.map(
-            name,
-            rows,
-            arguments=arguments,
-            journal=journal,
-            concurrency=concurrency,
-            rate=rate,
-            timeout=timeout,
-            retries=retries,
-            patience=patience,
-            limit=limit,
-            repeat_unknown=repeat_unknown,
-            repeat_failed=repeat_failed,
-            coerce=coerce,
-            on=on,
+        return BulkRun(
+            self._runner.read(
+                lambda: self._async.map(
+                    name,
+                    rows,
+                    arguments=arguments,
+                    journal=journal,
+                    concurrency=concurrency,
+                    rate=rate,
+                    timeout=timeout,
+                    retries=retries,
+                    patience=patience,
+                    limit=limit,
+                    repeat_unknown=repeat_unknown,
+                    repeat_failed=repeat_failed,
+                    coerce=coerce,
+                    on=on,
+                )
+            ),
+            self._runner,
         )
-        return BulkRun(run, self._runner)
 
-    def tasks(self) -> list[Task]:
-        """Return the tasks that servers of this manager still work on, also those of earlier programs."""
-        return self._runner.run(self._mcp.tasks)
+    @cached_property
+    def auth(self) -> Logins:
+        """Logins to servers: `login`, `begin` and `complete`, `logout`."""
+        return Logins(self._async.auth, self._runner)
 
-    def resume(
-        self,
-        what: Task | Continuation | str,
-        answers: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> ToolResult:
-        """Wait for the result of a task, or go on with a call that asked a person; any process can do it.
+    @cached_property
+    def trust(self) -> TrustDecisions:
+        """Definitions that changed: `changes`, `approve`."""
+        return TrustDecisions(self._async.trust, self._runner)
 
-        Args:
-            what: A task or its id, or a continuation.
-            answers: For a continuation: the answers by key. If some are missing, the result has the rest of
-                the questions, and nothing is sent.
-            timeout: Seconds, after which a task is cancelled; unlimited by default.
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Calls that go on after their answer, or wait for a person: `list`, `resume`, `cancel`."""
+        return Tasks(self._async.tasks, self._runner)
 
-        Raises:
-            DragomanError: The task is unknown, its server is not the one that it began with, or the
-                continuation was changed, used already, or answered in a wrong way. Nothing is sent then.
-        """
-        return self._runner.run(lambda: self._mcp.resume(what, answers, timeout=timeout))
-
-    def cancel_task(self, task: Task | str) -> None:
-        """Ask a server to cancel a task, and forget the task.
-
-        Raises:
-            DragomanError: The task is unknown, or its server does not answer.
-        """
-        self._runner.run(lambda: self._mcp.cancel_task(task))
+    @cached_property
+    def session(self) -> SessionRequests:
+        """Less common requests: `complete`, `set_log_level`, `set_roots`."""
+        return SessionRequests(self._async.session, self._runner)
 
     @cached_property
     def skills(self) -> Skills:
         """The skills of the connected servers: `all`, `get`, `load`, `read`, `directory`, `approve`."""
-        return Skills(lambda: self._mcp.skills, self._runner)
+        return Skills(self._async.skills, self._runner)
 
-    def open_app(self, result: ToolResult | App) -> AppProxy:
-        """Read the page of a result's app; return it with the calls that it may make.
-
-        Raises:
-            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
-            CallDeniedError: The policy does not allow reading it.
-        """
-        return AppProxy(self._runner.run(lambda: self._mcp.open_app(result)), self._runner)
-
-    def caller(
-        self,
-        *,
-        coerce: bool = False,
-        budget: TextBudget | None = None,
-        spill: ResultStore | None = None,
-        registry: AsyncRegistry | None = None,
-        tools: ToolView | None = None,
-        for_model: bool = False,
-        ask: bool | ApprovalHandler = False,
-        while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
-        returns_questions: bool = False,
-        mends: bool | None = None,
-    ) -> Callable[..., ToolResult]:
-        """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
-        run = self._mcp.caller(
-            coerce=coerce,
-            budget=budget,
-            spill=spill,
-            registry=registry,
-            tools=None if tools is None else tools.async_view,
-            for_model=for_model,
-            ask=ask,
-            while_asking=while_asking,
-            returns_questions=returns_questions,
-            mends=mends,
-        )
-        return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
-
-    def changes(self, name: str) -> Changes:
-        """Return how a server's definitions differ from their pins; empty until they were checked.
-
-        Its `fingerprint` approves exactly these changes: `approve(name, fingerprint=…)`.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        return self._runner.read(lambda: self._mcp.changes(name))
-
-    def approve(
-        self,
-        name: str,
-        *,
-        tools: Iterable[str] | None = None,
-        in_project: bool = False,
-        fingerprint: str | None = None,
-    ) -> None:
-        """Pin a server's definitions as the last `DefinitionsChanged` or `changes` reported them.
-
-        Args:
-            name: The server.
-            tools: Which of its tools to pin, by the server's own names; by default everything.
-            in_project: Whether to write the project's `dragoman.lock` too, even if it does not exist yet.
-            fingerprint: The one of the event, or of `changes`, that was shown to a person; needed if there
-                are changes. If the definitions have changed since, nothing is approved.
-
-        Raises:
-            UnknownServerError: No server has this name.
-            DragomanError: The server has not listed anything, the fingerprint is missing, its definitions
-                have changed since they were shown, or a lock file cannot be written.
-        """
-        self._runner.run(
-            lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
-        )
+    @cached_property
+    def apps(self) -> Apps:
+        """The pages that servers have for their tools: `open`."""
+        return Apps(self._async.apps, self._runner)
 
     def as_user(
         self,
@@ -524,43 +413,37 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         handlers: Handlers | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> BlockingUser:
-        """Return these servers as one user of the program sees them; as for `dragoman.McpManager`.
+    ) -> McpManager:
+        """Return these servers as one user of the program sees them, with the same API.
+
+        The user has sessions, listings, tokens, logins, pins, tasks and metrics of their own. A stdio server
+        has one process for each user, or one for all with `share = true`. The same id gives the same manager;
+        what is given again replaces what was given before, for the requests from then on.
+
+        Args:
+            user: The id of the user in the application, which has authenticated them.
+            headers: Sent to every server behind a URL, after those of its entry and of `header_provider`. To
+                send something to one server only, give a function as for `header_provider`.
+            auth: A bearer token, or the OAuth settings, for every server behind a URL; or these by server.
+            policy: Rules for this user; they can only make the manager's stricter.
+            handlers: What answers the servers' questions to this user; the manager's by default.
+            env: Added to the manager's environment, for variables in entries and for processes of this user.
 
         Raises:
             DragomanError: The manager is not started, or closed, or the id is not valid.
             ConfigError: The policy cannot be read.
         """
-        given = _in_threads(handlers)
-        found = self._runner.read(
-            lambda: self._mcp.as_user(
-                user, headers=headers, auth=auth, policy=policy, handlers=given, env=env
+        return self._beside(
+            self._runner.read(
+                lambda: self._async.as_user(
+                    user, headers=headers, auth=auth, policy=policy, handlers=in_threads(handlers), env=env
+                )
             )
         )
-        return BlockingUser(found, self._runner)
 
     def users(self) -> dict[str, UserStatus]:
         """Return the users of `as_user` who are connected, or whose managers are in use, by id."""
-        return self._runner.read(self._mcp.users)
-
-    def begin_login(self, name: str) -> str:
-        """Begin a login to a server, and return the address to send the person's browser to.
-
-        Raises:
-            UnknownServerError: No server has this name.
-            ConfigError: The server does not use OAuth.
-            AuthRequiredError: The server, or its authorization server, refuses.
-        """
-        return self._runner.run(lambda: self._mcp.begin_login(name))
-
-    def complete_login(self, address: str) -> str:
-        """Go on with the login that ended at an address; as for `dragoman.McpManager`.
-
-        Raises:
-            DragomanError: No login of this manager waits for it.
-            AuthRequiredError: The login was refused.
-        """
-        return self._runner.run(lambda: self._mcp.complete_login(address))
+        return self._runner.read(self._async.users)
 
     def status(self, names: Iterable[str] | None = None) -> dict[str, ServerStatus]:
         """Return the status of servers, by name; this starts no server.
@@ -571,16 +454,14 @@ class McpManager:
         Raises:
             UnknownServerError: No server has this name.
         """
-        return self._runner.read(lambda: self._mcp.status(names))
-
-    @property
-    def call_log(self) -> CallLog | None:
-        """Records calls, if configured."""
-        return self._mcp.call_log
+        return self._runner.read(lambda: self._async.status(names))
 
     def metrics(self) -> dict[str, ServerMetrics]:
-        """Return the metrics of every server, by name."""
-        return self._runner.read(self._mcp.metrics)
+        """Return the metrics of every server, by name.
+
+        Calls of built-in tools, and of unknown tools, are under the empty name.
+        """
+        return self._runner.read(self._async.metrics)
 
     def logs(self, name: str, lines: int = 100) -> list[str]:
         """Return the last lines of a server's standard error, with known secrets masked.
@@ -590,71 +471,11 @@ class McpManager:
         Raises:
             UnknownServerError: No server has this name.
         """
-        return self._runner.read(lambda: self._mcp.logs(name, lines))
+        return self._runner.read(lambda: self._async.logs(name, lines))
 
     def events(self) -> Iterator[Event]:
-        """Return the events from now until the manager is shut down; `next` waits for one."""
-        return BlockingIterator(self._runner.read(self._mcp.events), self._runner)
-
-    def restart(self, name: str) -> None:
-        """Restart a server; wait until it is ready or has failed.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        self._runner.run(lambda: self._mcp.restart(name))
-
-    def start_servers(self, names: Iterable[str]) -> None:
-        """Begin to connect servers that are not connected: lazy ones, and at once those that wait to retry.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        self._runner.read(lambda: self._mcp.start_servers(names))
-
-    def enable(self, name: str) -> None:
-        """Enable a disabled server; wait until it is ready or has failed.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        self._runner.run(lambda: self._mcp.enable(name))
-
-    def disable(self, name: str) -> None:
-        """Disable a server: remove its tools, and stop it once its calls are done.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        self._runner.run(lambda: self._mcp.disable(name))
-
-    def login(
-        self,
-        name: str,
-        *,
-        open_url: Callable[[str], Any] | None = None,
-        paste: Callable[[], str] | None = None,
-        on_refused: Callable[[str], Any] | None = None,
-    ) -> None:
-        """Log a person in to a server; wait until it is ready or has failed.
-
-        Args:
-            name: The server.
-            open_url: Called with the URL that the person has to open.
-            paste: Asks the person for the URL that the browser ended at; for machines without a browser.
-            on_refused: Called with the reason why a pasted URL is not usable, before asking again.
-
-        Raises:
-            AuthRequiredError: The login was refused or not completed.
-            ConfigError: The server does not use OAuth.
-        """
-        shown = None if open_url is None else in_thread(open_url)
-        asked = None if paste is None else in_thread(paste)
-        self._runner.run(lambda: self._mcp.login(name, open_url=shown, paste=asked, on_refused=on_refused))
-
-    def logout(self, name: str) -> bool:
-        """Forget the login of a server; return whether there was one."""
-        return self._runner.run(lambda: self._mcp.logout(name))
+        """Return the stream of events from now until the manager is shut down."""
+        return BlockingIterator(self._runner.read(self._async.events), self._runner)
 
     def add(self, spec: ServerSpec) -> None:
         """Add a server; wait until it is ready or has failed.
@@ -662,7 +483,7 @@ class McpManager:
         Raises:
             InvalidSpecError: A server with this name exists.
         """
-        self._runner.run(lambda: self._mcp.add(spec))
+        self._runner.run(lambda: self._async.add(spec))
 
     def remove(self, name: str) -> None:
         """Remove a server with its tools, and stop it.
@@ -670,10 +491,36 @@ class McpManager:
         Raises:
             UnknownServerError: No server has this name.
         """
-        self._runner.run(lambda: self._mcp.remove(name))
+        self._runner.run(lambda: self._async.remove(name))
+
+    def restart(self, name: str) -> None:
+        """Restart a server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._async.restart(name))
+
+    def enable(self, name: str) -> None:
+        """Enable a disabled server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._async.enable(name))
+
+    def disable(self, name: str) -> None:
+        """Disable a server: remove its tools, and stop it once its calls are done.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._async.disable(name))
 
     def reload(self, settings: Servers | None = None) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
+
+        Files that cannot be read now keep their effect. Reloads run one after another.
 
         Args:
             settings: The new configuration, for a manager that was made of settings, specs or a mapping; a
@@ -682,19 +529,28 @@ class McpManager:
         Raises:
             DragomanError: The manager reads no file, and no settings are given; or the other way round.
         """
-        return self._runner.run(lambda: self._mcp.reload(settings))
+        return self._runner.run(lambda: self._async.reload(settings))
 
     def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and URI."""
-        return self._runner.run(lambda: self._mcp.resources(server))
+        return self._runner.run(lambda: self._async.resources(server))
+
+    def read(self, uri: str, server: str | None = None) -> list[Part]:
+        """Read a resource.
+
+        Args:
+            uri: Its URI.
+            server: Its server; required if several servers have the resource.
+
+        Raises:
+            DragomanError: No connected server lists it, several do, or it cannot be read.
+            CallDeniedError: The policy does not allow it.
+        """
+        return self._runner.run(lambda: self._async.read(uri, server))
 
     def prompts(self, server: str | None = None) -> list[Prompt]:
         """List prompts, by server and name."""
-        return self._runner.run(lambda: self._mcp.prompts(server))
-
-    def read(self, uri: str, server: str | None = None) -> list[Part]:
-        """Read a resource; as for `dragoman.McpManager`."""
-        return self._runner.run(lambda: self._mcp.read(uri, server))
+        return self._runner.run(lambda: self._async.prompts(server))
 
     def prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
@@ -706,83 +562,33 @@ class McpManager:
                 withholds it.
             DragomanError: The server does not have it, or does not answer.
         """
-        return self._runner.run(lambda: self._mcp.prompt(name, arguments, server=server))
-
-    def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
-        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`).
-
-        Raises:
-            CallDeniedError: The policy does not allow that prompt or template.
-            DragomanError: The server does not answer.
-        """
-        return self._runner.run(lambda: self._mcp.complete(ref, argument, value, server=server))
-
-    def subscribe(
-        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
-    ) -> None:
-        """Publish changes of a resource as events; as for `dragoman.McpManager`."""
-        handler = None if on_change is None else in_thread(on_change)
-        self._runner.run(lambda: self._mcp.subscribe(uri, server, on_change=handler))
-
-    def unsubscribe(self, uri: str, server: str | None = None) -> None:
-        """Cancel the subscriptions to a resource: at one server, or at all."""
-        self._runner.run(lambda: self._mcp.unsubscribe(uri, server))
-
-    def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
-        """Set the lowest level of the log messages that one server, or all, send to `Handlers.logging`.
-
-        Raises:
-            UnknownServerError: No server has this name.
-        """
-        self._runner.run(lambda: self._mcp.set_log_level(level, server))
-
-    def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
-        """Set the directories that one server, or all, may use; as for `dragoman.McpManager`."""
-        self._runner.run(lambda: self._mcp.set_roots(roots, server))
+        return self._runner.run(lambda: self._async.prompt(name, arguments, server=server))
 
     def instructions(self) -> dict[str, str]:
         """Return the instructions of the connected servers, by server, cleaned for a model.
 
         Invisible characters and terminal control codes are removed, and long texts are cut.
         """
-        return self._runner.read(self._mcp.instructions)
+        return self._runner.read(self._async.instructions)
 
-
-class BlockingUser(McpManager):
-    """The servers of a manager as one user sees them, without `await`; `as_user` makes it.
-
-    Inside `with`, the servers that start by themselves are started, and the user stays connected.
-    """
-
-    def __init__(self, user: UserManager, runner: BlockingRunner) -> None:
-        """Use the loop of the manager that has made it."""
-        self._mcp = self._user = user
-        self._runner = runner
-        self.registry = ToolRegistry(user.registry, runner)
-
-    def __repr__(self) -> str:
-        return f"BlockingUser({self.user!r})"
-
-    def _start(self) -> None:
-        self._runner.run(self._user.__aenter__)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    def subscribe(
+        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
     ) -> None:
-        self._runner.run(lambda: self._user.__aexit__(None, None, None))
+        """Publish changes of a resource as `ResourceChanged` events, also after a reconnection.
 
-    def __del__(self) -> None:
-        """Leave the thread alone: it is the manager's."""
+        Args:
+            uri: The resource.
+            server: Its server; required if several servers have the resource.
+            on_change: Also called with each event.
 
-    def shutdown(self) -> None:
-        """Disconnect the user at once; safe to call twice."""
-        if not self._runner.closed:
-            self._runner.run(self._user.shutdown)
+        Raises:
+            DragomanError: No connected server lists it, several do, or its server does not support it.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        self._runner.run(
+            lambda: self._async.subscribe(uri, server, on_change=on_change and in_thread(on_change))
+        )
 
-
-def _in_threads(handlers: Handlers | None) -> Handlers | None:
-    """Return the handlers with plain functions run in threads, so that they do not block the loop."""
-    if handlers is None:
-        return None
-    given = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging", "approval")}
-    return handlers.replace(**{name: in_thread(one) for name, one in given.items() if one is not None})
+    def unsubscribe(self, uri: str, server: str | None = None) -> None:
+        """Cancel the subscriptions to a resource: at one server, or at all."""
+        self._runner.run(lambda: self._async.unsubscribe(uri, server))

@@ -1,55 +1,147 @@
-"""The registry of a blocking manager, and its views: the tools, and their calls without `await`."""
+"""The registry of a blocking manager, and its views: the tools, and their calls without `await`.
+
+Written by scripts/write_blocking.py from the async classes; do not edit.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from dragoman.blocking.loop_thread import BlockingRunner
+    from dragoman.blocking.tool import ToolDef
     from dragoman.errors import UnknownToolError
-    from dragoman.model import JsonObject, ToolResult
-    from dragoman.model import ToolDef as AsyncTool
+    from dragoman.model import JsonObject
+    from dragoman.model import ToolDef as AsyncToolDef
     from dragoman.tools.export.export import Api, Export
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
-    from dragoman.tools.registry import ToolRegistry as AsyncRegistry
-    from dragoman.tools.view import ToolView as AsyncView
-
-    class ToolDef(AsyncTool):
-        """A tool of a blocking manager, as type checkers see it."""
-
-        def execute(  # pyright: ignore[reportIncompatibleMethodOverride] -- nothing is awaited here
-            self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-        ) -> ToolResult:
-            """Run the tool; a failed call is a result."""
-            ...
-
-else:
-    from dragoman.model import ToolDef
-
-__all__ = ["ToolDef", "ToolRegistry", "ToolView"]
+    from dragoman.tools.registry import ToolRegistry as AsyncToolRegistry
+    from dragoman.tools.view import ToolView as AsyncToolView
 
 
-class _Tools:
-    """The common methods of a registry and a view of it."""
+class ToolRegistry:
+    """Tools by exposed name; iteration is sorted, so that prompt caches stay valid."""
 
-    def __init__(self, tools: AsyncRegistry | AsyncView, runner: BlockingRunner) -> None:
-        self._tools = tools
+    def __init__(self, it: AsyncToolRegistry, runner: BlockingRunner) -> None:
+        self._async = it
         self._runner = runner
 
+    def register(self, tool: AsyncToolDef, *, remote: RemoteCall | None = None) -> bool:
+        """Add a tool.
+
+        A built-in tool always keeps its name; a second one of the same name is skipped with a warning, and so
+        is a server's tool with that name. If tools of several servers have the same name, none of them gets
+        it; see `tools.names`.
+
+        Args:
+            tool: The tool; a built-in one has a `func`.
+            remote: Calls a server's tool; its own `func` by default.
+
+        Returns:
+            Whether it was added, under that name or an unambiguous one.
+        """
+        return self._runner.read(lambda: self._async.register(tool, remote=remote))
+
+    def register_all(
+        self, tools: Iterable[AsyncToolDef], *, remote: RemoteCall | None = None
+    ) -> list[ToolDef]:
+        """Add tools in one batch; return those that were added, under their final names."""
+        return cast(
+            "list[ToolDef]", self._runner.read(lambda: self._async.register_all(tools, remote=remote))
+        )
+
+    def replace_server(
+        self,
+        server: str,
+        tools: Iterable[AsyncToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[AsyncToolDef] = (),
+    ) -> Settled:
+        """Replace all tools of a server; unchanged tools stay the same objects.
+
+        Args:
+            server: The server.
+            tools: Its tools, under their preferred names.
+            remote: Calls them.
+            withheld: Tools that are not offered, but whose names stay reserved.
+        """
+        return self._runner.read(
+            lambda: self._async.replace_server(server, tools, remote=remote, withheld=withheld)
+        )
+
+    def arrange(self, order: Iterable[str] | None) -> Settled:
+        """Give ambiguous names to the first server in this order; without an order no tool gets them.
+
+        Returns:
+            The resulting changes.
+        """
+        return self._runner.read(lambda: self._async.arrange(order))
+
+    def read_host(self) -> None:
+        """Take over the tools that the application's own registry has now, as built-in ones."""
+        self._runner.read(self._async.read_host)
+
+    def watch(self, permit: Permit) -> None:
+        """Check every call of a built-in tool with this function first."""
+        self._runner.read(lambda: self._async.watch(permit))
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool, if it is there."""
+        self._runner.read(lambda: self._async.unregister(name))
+
+    def unregister_server(self, server: str) -> list[ToolDef]:
+        """Remove all tools of a server; return them."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.unregister_server(server)))
+
+    def forget(self, server: str) -> None:
+        """Release the names of a server's tools for other servers."""
+        self._runner.read(lambda: self._async.forget(server))
+
     def get(self, name: str) -> ToolDef | None:
-        """Return the tool with this exposed name."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._tools.get(name)))
+        """Return the tool of that exposed name."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
+
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool that a call of this name reaches, without parsing the name.
+
+        Args:
+            name: An exposed name, which always wins, or any alias that an export has given out or would give
+                out now; or a server and its tool.
+
+        Returns:
+            The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
+            tools in two exports.
+        """
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        return self._runner.read(lambda: self._async.shown_name(name))
+
+    def exposed_name(self, server: str, tool: str) -> str | None:
+        """Return the exposed name of a server's tool."""
+        return self._runner.read(lambda: self._async.exposed_name(server, tool))
+
+    def count(self, server: str) -> int:
+        """Return how many tools of a server are offered."""
+        return self._runner.read(lambda: self._async.count(server))
+
+    def wanted(self, server: str) -> list[ToolDef]:
+        """Return a server's tools under their preferred names."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.wanted(server)))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools that could be meant by an ambiguous name."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.contenders(name)))
 
     def suggest(self, name: str) -> list[str]:
-        """Return the names most similar to an unknown one."""
-        return self._runner.read(lambda: self._tools.suggest(name))
-
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown name."""
-        return self._runner.read(lambda: self._tools.unknown(name))
+        """Return the names that are most like an unknown name."""
+        return self._runner.read(lambda: self._async.suggest(name))
 
     def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -57,25 +149,53 @@ class _Tools:
         """Run a tool by its exposed name, or an alias of an export, and return its result as a string.
 
         Raises:
-            ToolExecutionError: The call failed; the subclass says how.
+            ToolExecutionError: The call failed; the subclass says why.
         """
-        return self._runner.run(lambda: self._tools.call(name, arguments, timeout=timeout))
+        return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown or ambiguous name."""
+        return self._runner.read(lambda: self._async.unknown(name))
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API, with the tables to map names back."""
-        return self._runner.read(lambda: self._tools.export(api, strict=strict))
+        """Return all tools in the form of a model API, with the tables to map names back.
 
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool that a call of this name reaches: by its exposed name, or an alias of an export."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._tools.find(name)))
+        The same object is returned until the tools change. A tool that the API cannot express is left out and
+        logged once.
 
-    def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools that ask for a name that none of them got."""
-        return cast("list[ToolDef]", self._runner.read(lambda: self._tools.contenders(name)))
+        Args:
+            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini`, `gemini-openapi`, `ai-sdk`.
+            strict: Whether to use OpenAI's strict mode for schemas that can be expressed in it. Pass the
+                model's calls through `Export.restore` then.
 
-    def shown_name(self, name: str | Pair) -> str:
-        """Return how errors call a tool that is not found."""
-        return self._runner.read(lambda: self._tools.shown_name(name))
+        Raises:
+            ValueError: The API is unknown, or has no strict mode.
+        """
+        return self._runner.read(lambda: self._async.export(api, strict=strict))
+
+    def limit_descriptions(self, server: str, chars: int) -> None:
+        """Limit the length of descriptions from a server in exports."""
+        self._runner.read(lambda: self._async.limit_descriptions(server, chars))
+
+    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
+        """Return the tools that an agent may use: a live view, which changes with the registry.
+
+        Args:
+            allow: Exposed names, or `server:tool` for a server's tools, or globs of them; all tools by
+                default. If exposed names do not contain the server's name, use `server:tool`, since a server
+                could otherwise choose a name on the list.
+            deny: The same; these win.
+        """
+        return ToolView(self._runner.read(lambda: self._async.view(allow=allow, deny=deny)), self._runner)
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
+
+    def __len__(self) -> int:
+        return self._runner.read(self._async.__len__)
+
+    def __contains__(self, name: object) -> bool:
+        return self._runner.read(lambda: self._async.__contains__(name))
 
     @overload
     def resolve(self, name: str) -> ToolDef: ...
@@ -83,129 +203,141 @@ class _Tools:
     @overload
     def resolve(self, name: Api, alias: str) -> str | None: ...
 
-    def resolve(self, name: Any, alias: str | None = None) -> ToolDef | str | None:
-        """Return the tool that a person means by a name; as for `dragoman.ToolRegistry`.
+    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
+        """Return the tool that a person means by a name.
+
+        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
+        server's own name of a tool.
+
+        Args:
+            name: The name.
+            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
 
         Raises:
             UnknownToolError: No tool has this name, or it can mean several.
         """
-        if alias is not None:
-            return self._runner.read(lambda: self._tools.resolve(name, alias))
-        return cast("ToolDef", self._runner.read(lambda: self._tools.resolve(name)))
+        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
 
     def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
-        return self._runner.read(lambda: self._tools.to_openai_schema(strict=strict))
+        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
+        return self._runner.read(lambda: self._async.to_openai_schema(strict=strict))
 
     def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
         """Same as `to_openai_schema`."""
-        return self.to_openai_schema(strict=strict)
+        return self._runner.read(lambda: self._async.to_openai(strict=strict))
 
     def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as functions for OpenAI's Responses API."""
-        return self._runner.read(lambda: self._tools.to_responses(strict=strict))
+        """Return every tool as OpenAI's Responses API wants functions."""
+        return self._runner.read(lambda: self._async.to_responses(strict=strict))
 
     def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool for Anthropic's Messages API."""
-        return self._runner.read(self._tools.to_anthropic)
+        """Return every tool as Anthropic's Messages API wants it."""
+        return self._runner.read(self._async.to_anthropic)
 
     def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
         """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return self._runner.read(lambda: self._tools.to_gemini(openapi=openapi))
+        return self._runner.read(lambda: self._async.to_gemini(openapi=openapi))
 
     def to_ai_sdk(self) -> list[JsonObject]:
-        """Return every tool as arguments for `dynamicTool` of Vercel's AI SDK."""
-        return self._runner.read(self._tools.to_ai_sdk)
+        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
+        return self._runner.read(self._async.to_ai_sdk)
+
+
+class ToolView:
+    """The tools of a registry that one agent may see and call."""
+
+    def __init__(self, it: AsyncToolView, runner: BlockingRunner) -> None:
+        self._async = it
+        self._runner = runner
+
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name, if it is in view."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
+
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool of that exposed name or alias, if it is in view."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools in view that could be meant by an ambiguous name."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.contenders(name)))
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        return self._runner.read(lambda: self._async.shown_name(name))
+
+    def suggest(self, name: str) -> list[str]:
+        """Return the names in view that are most like a name."""
+        return self._runner.read(lambda: self._async.suggest(name))
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown or ambiguous name."""
+        return self._runner.read(lambda: self._async.unknown(name))
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> str:
+        """Run a tool that is in view, by its exposed name or an alias, and return its result as a string.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
+
+    def export(self, api: Api, *, strict: bool = False) -> Export:
+        """Return the tools in view in the form of a model API; aliases are those of the registry."""
+        return self._runner.read(lambda: self._async.export(api, strict=strict))
 
     def __iter__(self) -> Iterator[ToolDef]:
-        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._tools))))
+        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
 
     def __len__(self) -> int:
-        return self._runner.read(lambda: len(self._tools))
+        return self._runner.read(self._async.__len__)
 
     def __contains__(self, name: object) -> bool:
-        return self._runner.read(lambda: name in self._tools)
+        return self._runner.read(lambda: self._async.__contains__(name))
 
+    @overload
+    def resolve(self, name: str) -> ToolDef: ...
 
-class ToolView(_Tools):
-    """Some tools of a registry; an agent that gets it can use only these."""
+    @overload
+    def resolve(self, name: Api, alias: str) -> str | None: ...
 
-    def __init__(self, view: AsyncView, runner: BlockingRunner) -> None:
-        super().__init__(view, runner)
-        self.async_view = view
-        """The view that this one wraps."""
+    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
+        """Return the tool that a person means by a name.
 
+        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
+        server's own name of a tool.
 
-class ToolRegistry(_Tools):
-    """The tools of a manager, built-in and remote, by their exposed names."""
+        Args:
+            name: The name.
+            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
 
-    def __init__(self, registry: AsyncRegistry, runner: BlockingRunner) -> None:
-        super().__init__(registry, runner)
-        self._registry = registry
+        Raises:
+            UnknownToolError: No tool has this name, or it can mean several.
+        """
+        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
 
-    def register(self, tool: AsyncTool, *, remote: RemoteCall | None = None) -> bool:
-        """Add a tool; if its name is taken, skip it with a warning."""
-        return self._runner.read(lambda: self._registry.register(tool, remote=remote))
+    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
+        return self._runner.read(lambda: self._async.to_openai_schema(strict=strict))
 
-    def register_all(
-        self, tools: Iterable[AsyncTool], *, remote: RemoteCall | None = None
-    ) -> list[AsyncTool]:
-        """Add tools in one batch; return those that were added."""
-        return self._runner.read(lambda: self._registry.register_all(tools, remote=remote))
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self._runner.read(lambda: self._async.to_openai(strict=strict))
 
-    def unregister(self, name: str) -> None:
-        """Remove a tool, if it exists."""
-        self._runner.read(lambda: self._registry.unregister(name))
+    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool as OpenAI's Responses API wants functions."""
+        return self._runner.read(lambda: self._async.to_responses(strict=strict))
 
-    def unregister_server(self, server: str) -> list[AsyncTool]:
-        """Remove all tools of a server; return them."""
-        return self._runner.read(lambda: self._registry.unregister_server(server))
+    def to_anthropic(self) -> list[JsonObject]:
+        """Return every tool as Anthropic's Messages API wants it."""
+        return self._runner.read(self._async.to_anthropic)
 
-    def replace_server(
-        self,
-        server: str,
-        tools: Iterable[AsyncTool],
-        *,
-        remote: RemoteCall | None = None,
-        withheld: Iterable[AsyncTool] = (),
-    ) -> Settled:
-        """Replace all tools of a server."""
-        return self._runner.read(
-            lambda: self._registry.replace_server(server, tools, remote=remote, withheld=withheld)
-        )
+    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
+        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
+        return self._runner.read(lambda: self._async.to_gemini(openapi=openapi))
 
-    def arrange(self, order: Iterable[str] | None) -> Settled:
-        """Give names that several servers ask for to the first in `order`; without an order, to none."""
-        return self._runner.read(lambda: self._registry.arrange(order))
-
-    def forget(self, server: str) -> None:
-        """Release the names of a server's tools."""
-        self._runner.read(lambda: self._registry.forget(server))
-
-    def read_host(self) -> None:
-        """Take over the tools that the application's own registry has now, as built-in ones."""
-        self._runner.read(self._registry.read_host)
-
-    def watch(self, permit: Permit) -> None:
-        """Check every call of a built-in tool with `permit` first."""
-        self._runner.read(lambda: self._registry.watch(permit))
-
-    def wanted(self, server: str) -> list[AsyncTool]:
-        """Return a server's tools under the names that they ask for."""
-        return self._runner.read(lambda: self._registry.wanted(server))
-
-    def limit_descriptions(self, server: str, chars: int) -> None:
-        """Limit the length of a server's descriptions for models."""
-        self._runner.read(lambda: self._registry.limit_descriptions(server, chars))
-
-    def count(self, server: str) -> int:
-        """Return how many tools of a server are offered."""
-        return self._runner.read(lambda: self._registry.count(server))
-
-    def exposed_name(self, server: str, tool: str) -> str | None:
-        """Return the exposed name of a server's tool."""
-        return self._runner.read(lambda: self._registry.exposed_name(server, tool))
-
-    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
-        """Return a live view with the tools that an agent may use."""
-        return ToolView(self._registry.view(allow=allow, deny=deny), self._runner)
+    def to_ai_sdk(self) -> list[JsonObject]:
+        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
+        return self._runner.read(self._async.to_ai_sdk)

@@ -283,7 +283,7 @@ async def _in_daemon(
         mcp = workspace.mcp
         current_handlers.set(handlers)
         unready = [name for name, status in mcp.status(names).items() if status.state != "ready"]
-        mcp.start_servers(unready)
+        await mcp.start(unready)
         unapproved = await asyncio.to_thread(refused, settings, specs) if unready else {}
         async with Progress() as show:
             yield Connected(mcp, names, until=until, limit=options.timeout, show=show, refused=unapproved)

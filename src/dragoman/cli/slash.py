@@ -199,13 +199,13 @@ async def last(context: Context, words: str) -> RenderableType:
 
 async def tasks(context: Context, words: str) -> RenderableType:
     """List the calls that servers go on with as tasks, or wait for the result of one."""
-    known = await context.mcp.tasks()
+    known = await context.mcp.tasks.list()
     if words:
         names = [task.id for task in known]
         if words not in names:
             msg = f"Unknown task `{words}`. {did_you_mean(words, names, '/tasks lists them.')}"
             raise UsageError(msg)
-        return result_view(await context.mcp.resume(words))
+        return result_view(await context.mcp.tasks.resume(words))
     rows: list[tuple[str, str, str]] = []
     for task in known:
         said = f": {task.message}" if task.message else ""
@@ -476,7 +476,7 @@ async def login(context: Context, words: str) -> RenderableType:
         say(Text(f"Invalid URL: {safe(why)}.", style="yellow"))
 
     paste = _paster(context) if how else None
-    await context.mcp.login(name, open_url=open_url, paste=paste, on_refused=on_refused)
+    await context.mcp.auth.login(name, open_url=open_url, paste=paste, on_refused=on_refused)
     return _one(context, name)
 
 

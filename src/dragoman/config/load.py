@@ -306,7 +306,7 @@ def is_path(name: object) -> bool:
     return name.startswith((".", "~")) or "/" in name or os.sep in name or PurePath(name).suffix in _SUFFIXES
 
 
-def insist_on_file(config: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> None:
+def require_file(config: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> None:
     """Check that the file that a program names exists.
 
     Raises:

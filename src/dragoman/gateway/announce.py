@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import DragomanError
 from dragoman.gateway.ids import outer_uri
 from dragoman.gateway.request import wants_level
+from dragoman.manager.manager import parts_of
 from dragoman.server.protocol.envelope import INTERNAL_ERROR, LEVELS, MCPError
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Announcer:
                     one.announce(TASKS_CHANGED, one.view.extensions.outer_task(state, server))
 
             # One request at the server, however many streams there are.
-            job = self._mcp.forward.follow_task(task, server=server, on_state=tell)
+            job = parts_of(self._mcp).forward.follow_task(task, server=server, on_state=tell)
             self._following[key] = asyncio.create_task(job, name="dragoman task announcements")
 
     def _unfollow(self, stream: Stream) -> None:

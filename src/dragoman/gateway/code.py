@@ -8,7 +8,9 @@ from weakref import WeakKeyDictionary
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
 from dragoman.gateway.questions import Exchange
+from dragoman.manager.caller import caller_of
 from dragoman.manager.forward import definition_of
+from dragoman.manager.manager import parts_of
 from dragoman.server.in_progress import current_caller
 from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.storage.programs import ProgramStore
@@ -78,9 +80,9 @@ class ProgramTool:
             self._tools,
             budget=TextBudget(limit=RESULT_TOKENS, unit="tokens"),
             store=ProgramStore(user=self._mcp.user),
-            words=self._mcp.texts,
+            words=parts_of(self._mcp).texts,
         )
-        caller = self._mcp.caller(while_asking=runner.while_asking)
+        caller = caller_of(self._mcp, while_asking=runner.while_asking)
 
         async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:
             # Without an exchange of its own, a question would go to another client of that server.

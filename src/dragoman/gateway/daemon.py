@@ -569,7 +569,7 @@ class _McpSide:
 
         settings = await asyncio.to_thread(self._workspaces.settings, self._place)
         workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
-        workspace.start_all()
+        await workspace.start_all()
         self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
         return workspace.gateway.connect(self._outbox)
 

@@ -14,6 +14,7 @@ from dragoman.agent.notices import Notices, lost_servers
 from dragoman.errors import ToolExecutionError
 from dragoman.gateway.status import status_rows
 from dragoman.manager.forward import definition_of
+from dragoman.manager.manager import parts_of
 from dragoman.manager.resources import result_tool
 from dragoman.model import ToolDef
 from dragoman.server.protocol.envelope import text_result
@@ -54,8 +55,8 @@ class ForModel:
         store = ResultStore(default_folder(mcp.user) / "gateway")
         self._reader = result_tool(store)
         budget = TextBudget(limit=RESULT_TOKENS, unit="tokens")
-        self.forward = mcp.forward.for_model(budget=budget, spill=store)
-        self._notices = Notices(mcp.texts)
+        self.forward = parts_of(mcp).forward.for_model(budget=budget, spill=store)
+        self._notices = Notices(parts_of(mcp).texts)
         self._said: list[str] = []
         """The latest notices."""
         self._first = 0
@@ -99,7 +100,7 @@ class ForModel:
         self._told[client] = self._first + len(self._said)
         # A client that comes while a server is down has to know that too.
         if known is None:
-            said = lost_servers(self._mcp.status(), self._mcp.texts)
+            said = lost_servers(self._mcp.status(), parts_of(self._mcp).texts)
         else:
             said = self._said[max(0, known - self._first) :]
         if not said:

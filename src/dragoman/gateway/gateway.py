@@ -24,6 +24,7 @@ from dragoman.gateway.observe import Observer
 from dragoman.gateway.questions import Questions
 from dragoman.gateway.states import States
 from dragoman.gateway.view import View
+from dragoman.manager.manager import parts_of
 from dragoman.manager.pool import find_server
 from dragoman.model import ServerState
 from dragoman.server.protocol.rounds import HeldRequests
@@ -86,7 +87,7 @@ class Gateway:
             raise not_installed()
         self.mcp = mcp
         self.questions = questions or Questions()
-        self.questions.connect(mcp.forward)
+        self.questions.connect(parts_of(mcp).forward)
         self.asks_clients = questions is not None
         """Whether the questions of older servers, and for older clients, go to clients."""
         self.held = HeldRequests()
@@ -147,7 +148,7 @@ class Gateway:
     @property
     def forward(self) -> Forward:
         """Passes requests on, by the rules for models if models read the answers."""
-        return self.mcp.forward if self.model is None else self.model.forward
+        return parts_of(self.mcp).forward if self.model is None else self.model.forward
 
     def renders(self, request: Request) -> bool:
         """Return whether sources and notes are added to the answers of a request."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.gateway.auth import Refused
 from dragoman.gateway.questions import Questions
+from dragoman.manager.manager import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from dragoman.gateway.http import Endpoint
-    from dragoman.manager.users import UserManager
+    from dragoman.manager.manager import McpManager
 
     UserSettings = Callable[[str], Mapping[str, Any] | None]
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class _Open:
     """A user with a gateway."""
 
-    manager: UserManager
+    manager: McpManager
     endpoint: Endpoint
     held: ExitStack
     requests: int = 0
@@ -53,7 +54,7 @@ class UserGateways:
         """
         self._program = program
         self._settings = settings
-        self._limits = program.gateway.mcp.user_limits
+        self._limits = parts_of(program.gateway.mcp).user_limits
         self._open: dict[str, _Open] = {}
         """By user; the one who was used last comes last."""
         self._closing: dict[str, asyncio.Task[None]] = {}
@@ -108,8 +109,7 @@ class UserGateways:
         manager = program.mcp.as_user(user, **given)
         held = ExitStack()
         # Held for as long as the gateway is there, which has the same bounds as the connections.
-        held.enter_context(manager.hold())
-        manager.start_own_servers()
+        held.enter_context(parts_of(program.mcp).users.connect(user))
         gateway = program.for_user(manager, questions)
         gateway.start()
         self._plan()

@@ -618,7 +618,7 @@ class View:
         if request.peer is not None:
             request.peer.level = request.params["level"]
         if level := self.announcer.lowest_level():
-            await self._mcp.set_log_level(cast("Any", level), self.only)
+            await self._mcp.session.set_log_level(cast("Any", level), self.only)
         return {}
 
 

@@ -110,12 +110,12 @@ class Workspace:
 
         return Gateway(self.mcp, questions=self.questions, raw=True)
 
-    def start_all(self) -> None:
+    async def start_all(self) -> None:
         """Start the servers that start by themselves, at the first client that lists all of them."""
         if not self._has_started:
             self._has_started = True
             on = [spec for spec in self.settings.servers if spec.enabled and not spec.lazy]
-            self.mcp.start_servers([spec.name for spec in on] if self.settings.enabled else [])
+            await self.mcp.start([spec.name for spec in on] if self.settings.enabled else [])
 
     async def close(self) -> None:
         """End the manager; a process that another workspace uses goes on."""

@@ -18,6 +18,7 @@ from dragoman.model import App, ToolResult
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dragoman.manager.parts import Parts
     from dragoman.manager.resources import Resources
     from dragoman.model import Part
     from dragoman.tools.registry import ToolRegistry
@@ -53,13 +54,43 @@ class AppCaller(Protocol):
         ...
 
 
+class Apps:
+    """The pages that servers have for their tools; `McpManager.apps` is this."""
+
+    def __init__(self, parts: Parts, caller: AppCaller) -> None:
+        """Open pages of the servers in `parts`, which call their tools by `caller`."""
+        self._parts = parts
+        self._caller = caller
+
+    async def open(self, result: ToolResult | App) -> AppProxy:
+        """Read the page of a result's app; return it with the calls that it may make.
+
+        Args:
+            result: A result with an `app`, or the app itself.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        app = result if isinstance(result, App) else result.app
+        if app is None:
+            msg = "this result has no app"
+            raise DragomanError(msg, hint="only tools whose `app_uri` is set have one")
+        self._parts.open_server(app.server)
+        return AppProxy(self._caller, await read_app(app, self._parts.resources))
+
+
 class AppProxy:
     """What one page may do: call tools of its own server that are meant for apps, and read its resources."""
 
     def __init__(self, manager: AppCaller, app: App) -> None:
         self._manager = manager
-        self.app = app
+        self._app = app
+
+    @property
+    def app(self) -> App:
         """The page."""
+        return self._app
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -68,7 +99,7 @@ class AppProxy:
 
         A tool of another server, an unknown tool, and a tool without "app" in its visibility are refused.
         """
-        server = self.app.server
+        server = self._app.server
         name = self._manager.registry.exposed_name(server, tool)
         if name is None:
             msg = f"the app of server `{server}` asked for `{tool}`, which that server does not offer"
@@ -84,7 +115,7 @@ class AppProxy:
             DragomanError: The server does not have it, or does not answer.
             CallDeniedError: The policy does not allow it.
         """
-        return await self._manager.read(uri, self.app.server)
+        return await self._manager.read(uri, self._app.server)
 
 
 async def read_app(app: App, resources: Resources) -> App:

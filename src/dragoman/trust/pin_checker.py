@@ -50,7 +50,7 @@ class Changes(list[PinChange]):
     """The differences from the pins, at one moment."""
 
     fingerprint: str = ""
-    """Pass this to `McpManager.approve` to approve exactly these changes."""
+    """Pass this to `McpManager.trust.approve` to approve exactly these changes."""
     is_withheld: bool = False
     """Whether any of them is withheld until it is approved."""
     texts: Sequence[str] = ()
@@ -414,7 +414,7 @@ def _how_to_review(spec: ServerSpec) -> str:
     # The commands know only servers of configuration files.
     is_code = spec.origin.scope in ("code", "session")
     return (
-        f"`McpManager.changes({spec.name!r})`" if is_code else f"dragoman trust show {shlex.quote(spec.name)}"
+        f"`mcp.trust.changes({spec.name!r})`" if is_code else f"dragoman trust show {shlex.quote(spec.name)}"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.manager.manager import McpManager
 from dragoman.model import Http, ServerSpec, ServerState, Settings, Stdio
+from dragoman.testing import ScriptedServer
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -74,3 +75,36 @@ async def test_no_event_loop_at_all_is_refused_plainly() -> None:
 
     with pytest.raises(DragomanError, match="needs asyncio, and this runs under no event loop of asyncio"):
         await asyncio.to_thread(use)
+
+
+async def test_a_manager_is_started_and_closed_without_a_block() -> None:
+    server = ScriptedServer("s")
+    mcp = McpManager([server.spec(lazy=True)], cache=False)
+    with pytest.raises(DragomanError, match="is not started"):
+        await mcp.start(["s"])
+    await mcp.start()
+    try:
+        assert mcp.started
+        assert mcp.status()["s"].state is ServerState.IDLE
+        await mcp.start(["s"])
+        assert await mcp.wait_ready(["s"])
+        with pytest.raises(UnknownServerError):
+            await mcp.start(["t"])
+        with pytest.raises(DragomanError, match="already started"):
+            await mcp.start()
+    finally:
+        await mcp.close()
+    with pytest.raises(DragomanError, match="the manager is closed"):
+        await mcp.start()
+
+
+async def test_a_user_is_started_and_closed_without_a_block() -> None:
+    server = ScriptedServer("s")
+    async with McpManager([server.spec(lazy=True)], cache=False) as mcp:
+        alice = mcp.as_user("alice")
+        await alice.start()
+        assert await alice.wait_ready()
+        assert mcp.status()["s"].state is ServerState.IDLE
+        await alice.close()
+        with pytest.raises(DragomanError, match="call `as_user` again"):
+            await alice.start()

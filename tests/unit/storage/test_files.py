@@ -229,7 +229,7 @@ async def main():
     stdio = Stdio(sys.executable, ["-c", code], log_file="logs/deep/s.log")
     async with McpManager([ServerSpec("s", stdio, trust="strict")], call_log=True) as mcp:
         await mcp.wait_ready()
-        await mcp.approve("s")
+        await mcp.trust.approve("s")
         result = await mcp.call("mcp_s_echo", {"text": "x" * 200_000})
         assert result.success, result.error
     approvals().approve(ServerSpec("s", stdio), ".")

@@ -319,7 +319,7 @@ async def test_changes_are_described_in_a_thread(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("origin", "advice"),
     [
-        (CODE, "review: `McpManager.changes('s')`"),
+        (CODE, "review: `mcp.trust.changes('s')`"),
         (Origin(source="mcp.json", scope="user"), "review: dragoman trust show s"),
     ],
 )

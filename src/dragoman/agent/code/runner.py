@@ -114,7 +114,7 @@ class CodeRunner:
 
         Args:
             call: Makes a call; its `while_asking` is `self.while_asking`.
-            resume: Goes on with a call that asked a person: `McpManager.resume`.
+            resume: Goes on with a call that asked a person: `McpManager.tasks.resume`.
         """
         self._call, self._resume_call = call, resume
 
@@ -184,7 +184,7 @@ class CodeRunner:
 
         Args:
             identifier: The program's id.
-            answers: The answers to a server's questions, as for `McpManager.resume`.
+            answers: The answers to a server's questions, as for `McpManager.tasks.resume`.
 
         Raises:
             AgentError: The program is unknown, was changed, or waits in another process.

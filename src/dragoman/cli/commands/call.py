@@ -339,7 +339,7 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
 async def review_changes(live: Connected) -> None:
     """Ask about changed tools; they are withheld until the user approves them."""
     for server in live.names:
-        changes = live.mcp.changes(server)
+        changes = live.mcp.trust.changes(server)
         if not changes.is_withheld:
             continue
         live.show.text = ""
@@ -348,7 +348,7 @@ async def review_changes(live: Connected) -> None:
         for line in (line for text in changes.texts for line in text.splitlines()):
             click.echo(f"  {output.safe(line)}", err=True)
         if await confirm("Approve the changes?"):
-            await live.mcp.approve(server, fingerprint=changes.fingerprint)
+            await live.mcp.trust.approve(server, fingerprint=changes.fingerprint)
 
 
 def _shown(request: CallRequest) -> str:
@@ -385,7 +385,7 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
         raise missing or unknown_tool(name, [*tools, *elsewhere])
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
-        changes = live.mcp.changes(server)
+        changes = live.mcp.trust.changes(server)
         if changes.is_withheld and any(one.kind == "tool" and name.endswith(one.name) for one in changes):
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
             hint = f"review the change and run `dragoman trust approve {server}`"

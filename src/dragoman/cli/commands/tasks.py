@@ -87,6 +87,6 @@ async def _finish(options: Options, task: str, *, cancel: bool) -> ToolResult | 
     async with connected(options, settings, [spec]) as live:
         live.show.text = f"waiting for {record.original_name}"
         if cancel:
-            await live.mcp.cancel_task(task)
+            await live.mcp.tasks.cancel(task)
             return None
-        return await live.mcp.resume(task, timeout=live.left)
+        return await live.mcp.tasks.resume(task, timeout=live.left)

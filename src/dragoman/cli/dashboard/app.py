@@ -171,7 +171,7 @@ class Jobs:
         await self._app.push_screen(dialog, lambda _: worker.cancel() if worker else None)
         worker = next((one for one in self._running if one.is_running), None)
         try:
-            await self._mcp.login(
+            await self._mcp.auth.login(
                 server, open_url=lambda url: _open(self._app, dialog, url), paste=dialog.paste
             )
         finally:

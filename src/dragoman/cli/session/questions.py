@@ -451,7 +451,7 @@ class Consent:
         """Ask about withheld changes of tools, once for each change."""
         for server in mcp.status():
             async with self._turn:
-                changes = mcp.changes(server)
+                changes = mcp.trust.changes(server)
                 what = (server, changes.fingerprint)
                 if not changes.is_withheld or what in self._reviewed:
                     continue
@@ -473,7 +473,7 @@ class Consent:
                 except AbandonedError:
                     continue
             if answer == "y":
-                await mcp.approve(server, fingerprint=changes.fingerprint)
+                await mcp.trust.approve(server, fingerprint=changes.fingerprint)
 
     async def answer(self, asked: Form | Visit) -> Any:
         """Let the user answer the question of a server."""

@@ -270,7 +270,7 @@ async def test_a_changed_tool_waits_for_the_person(tmp_path: Path) -> None:
     coat = Turncoat(tmp_path)
     async with McpManager([coat.spec]) as mcp:
         assert await mcp.wait_ready()
-        await mcp.approve("coat")
+        await mcp.trust.approve("coat")
     coat.change(RUG_PULLS["description"])
     async with seated([coat.spec], consent=Consent, default_trust="ask", size=LARGE) as seat:
         await seat.sees('Tools of "coat" changed since you approved them', 'Approve the changes of "coat"?')

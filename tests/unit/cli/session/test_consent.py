@@ -184,7 +184,7 @@ async def test_changed_tools_are_shown_and_approved_as_they_were_shown(tmp_path:
     async with McpManager([coat.spec]) as mcp:
         assert await mcp.wait_ready()
         # The first listing is pinned beside the loop.
-        await mcp.approve("coat")
+        await mcp.trust.approve("coat")
     coat.change(RUG_PULLS["description"])
     person = Person("n", "y")
     consent = Consent(person)
@@ -208,7 +208,7 @@ async def test_without_a_change_no_question_is_asked(tmp_path: Path) -> None:
     warned = Turncoat(tmp_path, trust="warn")
     async with McpManager([warned.spec], default_trust="ask") as mcp:
         assert await mcp.wait_ready()
-        await mcp.approve("coat")
+        await mcp.trust.approve("coat")
         warned.change(RUG_PULLS["description"])
         await mcp.restart("coat")
         await Consent(Person()).review(mcp)

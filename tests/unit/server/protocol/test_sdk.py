@@ -167,7 +167,7 @@ async def test_a_stdio_server_is_described_and_spoken_to_by_the_types_of_the_sdk
     monkeypatch.setattr(sdk, "StdioServerParameters", Watched)
     async with McpManager([ServerSpec("s", Stdio(sys.executable, [PLAIN]))], cache=False) as mcp:
         assert await mcp.wait_ready()
-        session = mcp._supervisors["s"].session
+        session = mcp._parts.supervisors["s"].session
         assert session is not None
         assert isinstance(session._session, ClientSession)
     assert [sys.executable, PLAIN] in [[one.command, *one.args] for one in described]
