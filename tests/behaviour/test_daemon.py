@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, entry, misfits
+from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman_process, entry, misfits
 from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.json_shapes import DaemonReport
@@ -61,13 +61,13 @@ def start() -> int:
 
 def stop() -> None:
     pid = status().get("pid", 0)
-    done = dragoman("daemon", "stop", "--json")
+    done = dragoman_process("daemon", "stop", "--json")
     assert done.returncode == 0, done.stderr
     wait_gone(pid)
 
 
 def status() -> dict[str, Any]:
-    done = dragoman("daemon", "status", "--json")
+    done = dragoman_process("daemon", "status", "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert misfits(found, DaemonReport) == []
@@ -76,7 +76,7 @@ def status() -> dict[str, Any]:
 
 def served_by(server: str = "echo", **environment: str) -> str:
     """Return the process of a server that a command reaches."""
-    done = dragoman("call", server, "echo", "text=!pid", **environment)
+    done = dragoman_process("call", server, "echo", "text=!pid", **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -158,7 +158,7 @@ def test_commands_say_the_same_through_the_daemon_and_one_process_answers_all(
     # Alone they run in one process: a new one for each line takes longer than all else here.
     alone = json.loads(dragoman_each(lines, "--no-daemon", stdin=stdin))
     for line, (code, output, errors) in zip(lines, alone, strict=True):
-        through = dragoman(*line, stdin=stdin)
+        through = dragoman_process(*line, stdin=stdin)
         said = (through.returncode, through.stdout, through.stderr.replace("image-2", "image-1"))
         # Either may say what it waits for, if that takes long.
         waits = "connecting to plain\n"
@@ -166,7 +166,7 @@ def test_commands_say_the_same_through_the_daemon_and_one_process_answers_all(
     # This asks twice more: with `--no-daemon`, none of the lines has reached the daemon.
     assert status()["served"] == served + len(lines) + 1
     assert served_by() == served_by() != served_by(DRAGOMAN_DAEMON="0")
-    found = json.loads(dragoman("status", "plain", "--json").stdout)["servers"][0]
+    found = json.loads(dragoman_process("status", "plain", "--json").stdout)["servers"][0]
     assert (found["state"], found["pid"]) in [
         ("ready", one["pid"]) for one in status()["processes"] if one["server"] == "plain"
     ]
@@ -198,13 +198,13 @@ def test_a_changed_configuration_counts_at_the_next_command_and_the_rest_keeps_r
     assert served_by() == before != other
     configure(echo=echo("--mark", "changed"))
     assert served_by() not in (before, other)
-    assert dragoman("call", "other", "echo", "text=x").returncode == 9
+    assert dragoman_process("call", "other", "echo", "text=x").returncode == 9
 
 
 def test_the_configuration_or_a_variable_starts_the_daemon(stopped: None) -> None:
     path = configure(echo=echo())
     config = path.with_name("config.toml")
-    assert dragoman("call", "echo", "echo", "text=alone").stdout == "alone\n"
+    assert dragoman_process("call", "echo", "echo", "text=alone").stdout == "alone\n"
     assert not status()["running"]
     config.write_text("[mcp]\ndaemon = true\n", "utf-8")
     first = served_by()
@@ -230,7 +230,9 @@ def test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown(
     # An entry can ask for a process of its own per client's surroundings.
     mine = [served_by("own", TOKEN_OF_TEST="x", NOTHING_TO_IT=value) for value in "ab"]
     assert mine[0] != mine[1]
-    shown = dragoman("daemon", "status", "--json").stdout + dragoman("daemon", "status").stdout
+    shown = (
+        dragoman_process("daemon", "status", "--json").stdout + dragoman_process("daemon", "status").stdout
+    )
     shown += Path(client.paths().log).read_text("utf-8")
     assert "canary" not in shown
 
@@ -349,7 +351,7 @@ def test_an_idle_daemon_ends_with_its_servers() -> None:
     server = int(served_by())
     wait_gone(found["pid"])
     wait_gone(server)
-    assert "no client for 1 s" in dragoman("daemon", "logs").stdout
+    assert "no client for 1 s" in dragoman_process("daemon", "logs").stdout
 
 
 def test_malformed_and_oversized_lines_are_refused_and_others_go_on(daemon: int) -> None:
@@ -435,7 +437,7 @@ except ConnectionError:
             [python, "-c", program], capture_output=True, text=True, user=65534, check=False, env={}, cwd="/"
         )
         assert done.stdout.strip() == "b''", done.stderr
-        assert "refused a connection of user 65534" in dragoman("daemon", "logs").stdout
+        assert "refused a connection of user 65534" in dragoman_process("daemon", "logs").stdout
     finally:
         stop()
         subprocess.run(["rm", "-rf", folder], check=True)
@@ -496,7 +498,7 @@ serve({"tools/list": lambda _: {"tools": [tool("tell")]}, "tools/call": lambda *
 
 
 def told(server: str, **environment: str) -> dict[str, str]:
-    done = dragoman("call", server, "tell", "--raw", **environment)
+    done = dragoman_process("call", server, "tell", "--raw", **environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -598,7 +600,7 @@ def test_a_rule_that_asks_asks_the_client_at_its_terminal_or_by_its_function(dae
             person.type(f"{answer}\r")
             assert person.wait_for_end() == code
             assert shown in person.text
-    assert dragoman("call", "echo", "echo", "text=hello").returncode == 8
+    assert dragoman_process("call", "echo", "echo", "text=hello").returncode == 8
 
     def allow(question: dict[str, Any]) -> dict[str, Any]:
         asked.append(question["message"])

@@ -1,14 +1,21 @@
-"""The program as people and scripts run it: a real process, real servers, a configuration in the test's home."""
+"""The program as people and scripts run it: real servers, a configuration in the test's home."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
+import logging
 import os
 import subprocess
 import sys
 import types
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import (
+    IO,
+    TYPE_CHECKING,
     Any,
     Literal,
     NotRequired,
@@ -20,12 +27,66 @@ from typing import (
     is_typeddict,
 )
 
+from dragoman.cli.main import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 SERVERS = Path(__file__).resolve().parents[2] / "servers"
 PROGRAM = [sys.executable, "-m", "dragoman"]
 
 
 def dragoman(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the program."""
+    """Run a command in this process, with its streams in files: its output, its errors, its exit code.
+
+    Where an event loop runs, and for a daemon to take the command, it is a process of its own.
+    """
+    if asyncio._get_running_loop() is not None:
+        return dragoman_process(*arguments, stdin=stdin, **environment)
+    with TemporaryFile("w+", encoding="utf-8") as given, written() as out, written() as err:
+        given.write(stdin)
+        given.seek(0)
+        with as_the_program(given, out, err, environment):
+            code = contextvars.copy_context().run(run, list(arguments))
+            out.flush()
+            err.flush()
+        return subprocess.CompletedProcess(arguments, int(code), text_of(out), text_of(err))
+
+
+def written() -> IO[str]:
+    return TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")
+
+
+def text_of(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+@contextmanager
+def as_the_program(
+    given: IO[str], out: IO[str], err: IO[str], environment: Mapping[str, str]
+) -> Iterator[None]:
+    """Have other standard streams and variables, and no handler of the log that a test has set up."""
+    streams, variables = (sys.stdin, sys.stdout, sys.stderr), dict(os.environ)
+    loggers = [logging.getLogger(), logging.getLogger("dragoman")]
+    states = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    sys.stdin, sys.stdout, sys.stderr = given, out, err
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
+        for logger, handlers, level, propagates in states:
+            logger.handlers[:], logger.level, logger.propagate = handlers, level, propagates
+
+
+def dragoman_process(
+    *arguments: str, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own: for tests of that process, of a daemon, and of asyncio."""
     return subprocess.run(
         [*PROGRAM, *arguments],
         capture_output=True,

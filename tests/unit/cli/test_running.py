@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman
+from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, dragoman_process
 from tests.unit.cli.terminal import CTRL_C, PROMPT, Terminal, at_terminal
 
 from dragoman.cli.exits import EndedError, run
@@ -265,7 +265,7 @@ def test_closed_streams_are_as_good_as_none(words: str, stream: str) -> None:
 def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> None:
     configure(echo={"command": sys.executable, "args": [str(ECHO)]})
     if has_daemon:
-        assert dragoman("daemon", "start").returncode == 0
+        assert dragoman_process("daemon", "start").returncode == 0
     try:
         with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
             done = subprocess.run(
@@ -273,7 +273,7 @@ def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> No
             )
     finally:
         if has_daemon:
-            assert dragoman("daemon", "stop").returncode == 0
+            assert dragoman_process("daemon", "stop").returncode == 0
     assert done.returncode == 1
     assert done.stderr.decode() == "error: the output cannot be written: No space left on device\n"
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.cli.program import SERVERS, configure, dragoman, entry
+from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_process, entry
 from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, at_terminal
 
 from dragoman.cli.commands.chat import choose_model
@@ -347,12 +347,12 @@ def test_a_key_without_the_package_opens_the_tool_console_and_names_the_command_
         assert "hello" in person.enter("/call echo text=hello")
         person.type("exit\r")
         assert person.wait_for_end() == 0
-    piped = dragoman("chat", stdin="/call echo text=hello\nexit\nnever\n", **bare)
+    piped = dragoman_process("chat", stdin="/call echo text=hello\nexit\nnever\n", **bare)
     assert piped.returncode == 0
     assert "hello" in piped.stdout
     assert "not installed" in piped.stderr
     # What the command line names is not replaced by something else.
-    named = dragoman("chat", "--model", "anthropic:claude", stdin="", **bare)
+    named = dragoman_process("chat", "--model", "anthropic:claude", stdin="", **bare)
     assert named.returncode == 1
     assert "'dragoman[anthropic]'" in named.stderr
 
