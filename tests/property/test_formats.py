@@ -14,7 +14,8 @@ from tests.model_api_rules import name_of, problems, schema_of
 from tests.property.schemas import NAMES, ROOTS, SCHEMAS, STRICT, VALUES
 
 from dragoman.model import ToolDef
-from dragoman.tools.export.export import APIS, Exporter
+from dragoman.tools.export.apis import APIS
+from dragoman.tools.export.export import Exporter
 
 FORMS = [(api, False) for api in APIS] + [("openai", True), ("responses", True)]
 

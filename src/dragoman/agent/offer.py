@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.search import Hit
     from dragoman.tools.view import ToolView
 
@@ -118,7 +118,7 @@ class ToolOffer:
     def __init__(
         self,
         registry: ToolRegistry | ToolView,
-        api: Api,
+        api: str,
         limit: ToolLimit,
         *,
         loads: Literal["", "definitions", "references"] = "",
@@ -141,7 +141,7 @@ class ToolOffer:
             used: How often tools were called before, by exposed name; read once, in a thread.
         """
         self._registry = registry
-        self._api: Api = api
+        self._api = api
         self._limit = limit
         self._loads = loads
         self._reader = reader

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dragoman.errors import UnknownToolError
     from dragoman.model import JsonObject, ToolResult
     from dragoman.model import ToolDef as AsyncTool
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
@@ -61,7 +61,7 @@ class _Tools:
         """
         return self._runner.run(lambda: self._tools.call(name, arguments, timeout=timeout))
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API, with the tables to map names back."""
         return self._runner.read(lambda: self._tools.export(api, strict=strict))
 
@@ -81,7 +81,7 @@ class _Tools:
     def resolve(self, name: str) -> ToolDef: ...
 
     @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
+    def resolve(self, name: str, alias: str) -> str | None: ...
 
     def resolve(self, name: Any, alias: str | None = None) -> ToolDef | str | None:
         """Return the tool that a person means by a name; as for `dragoman.ToolRegistry`.

@@ -13,7 +13,7 @@ from tests.model_api_rules import NAMES, description_of, name_of, problems, sche
 
 from dragoman.model import ToolDef
 from dragoman.tools.definition import define
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 from dragoman.tools.registry import ToolRegistry
 
 DATA = Path(__file__).parents[3] / "data" / "real-tools.json"
