@@ -94,8 +94,6 @@ class FoundTool(Report, kw_only=True):
     tool: str
     description: str
     signature: str
-    weak: bool
-    """Whether it probably does not do what was asked for."""
 
 
 class SearchReport(Report, kw_only=True):
@@ -248,19 +246,16 @@ def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], mi
         hits = index.find(queries, limit=MOST_FOUND * len(queries))
     finally:
         index.close()
-    found = [(hit, tool) for hit in hits if (tool := registry.get(hit.name)) is not None]
+    found = [tool for hit in hits if (tool := registry.get(hit.name)) is not None]
     if options.json:
-        rows = [
-            FoundTool.of(tool, tool=tool.original_name, signature=signature_text(tool), weak=hit.weak)
-            for hit, tool in found
-        ]
+        rows = [FoundTool.of(tool, tool=tool.original_name, signature=signature_text(tool)) for tool in found]
         output.say_json(SearchReport(found=rows, missing=missing))
         return
     if not found:
         output.say("No matching tool. Try other words.")
-    for hit, tool in found:
+    for tool in found:
         _show_tool(tool, schema=False, cost=None)
-        click.secho(f"      {output.one_line(tool.server)}{', weak match' * hit.weak}", dim=True)
+        click.secho(f"      {output.one_line(tool.server)}", dim=True)
     for name in missing:
         output.note(f"{output.one_line(name)}: tools not loaded yet")
 
