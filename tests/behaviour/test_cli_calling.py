@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.program import SERVERS, configure, dragoman, entry, misfits
 
-from dragoman.cli.json_shapes import CallReport, FailureShape
+from dragoman.cli.commands.call import CallReport
 from dragoman.cli.main import run
+from dragoman.cli.output import FailureReport
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_a_failure_is_json_too() -> None:
     assert (failed.returncode, report["success"], report["error"]["code"]) == (7, False, "tool.failed")
     missing = dragoman("call", "plain", "echo", "--json")
     report = json.loads(missing.stdout)
-    assert misfits(report, FailureShape) == []
+    assert misfits(report, FailureReport) == []
     assert report["error"]["code"] == "tool.invalid_arguments"
     assert report["error"]["problems"] == ['`text` is missing: {"type": "string"}']
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.cli.program import dragoman, entry, misfits
 
-from dragoman.cli.json_shapes import CallRecordShape, CallsReport, StatusReport
+from dragoman.cli.commands.calls import CallsReport
+from dragoman.cli.commands.status import StatusReport
 from dragoman.cli.main import run
-from dragoman.observe.call_log import CallLog, default_path
+from dragoman.observe.call_log import CallLog, CallRecord, default_path
 from dragoman.server.process.stderr_log import kept_folder
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def test_one_call_is_shown_by_number_or_id(capsys: pytest.CaptureFixture[str]) -
     write("mcp_plain_echo", {"text": "hello"}, "said")
     assert run(["calls", "show", "1", "--json"]) == 0
     shape = json.loads(capsys.readouterr().out)
-    assert misfits(shape, CallRecordShape) == []
+    assert misfits(shape, CallRecord) == []
     assert run(["calls", "show", shape["call_id"]]) == 0
     text = capsys.readouterr().out
     assert "mcp_plain_echo of `plain`" in text

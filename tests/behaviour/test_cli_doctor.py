@@ -12,7 +12,7 @@ from typing import Any
 from tests.unit.cli.program import configure, dragoman, entry, misfits
 from tests.unit.cli.terminal import at_terminal
 
-from dragoman.cli.json_shapes import DoctorReport
+from dragoman.cli.commands.doctor import DoctorReport
 
 HEALTHY = ["config", "variables", "command", "start", "handshake", "listing", "schemas", "probe"]
 

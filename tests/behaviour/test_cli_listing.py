@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from tests.unit.cli.program import configure, dragoman, entry, misfits
 
-from dragoman.cli import json_shapes
+from dragoman.cli.commands.logs import LogsReport
+from dragoman.cli.commands.resources import PromptReport, PromptsReport, ReadReport, ResourcesReport
+from dragoman.cli.commands.status import StatusReport
+from dragoman.cli.commands.tools import ExportReport, SearchReport, ToolsReport
 from dragoman.server.process.stderr_log import kept_folder
 
 OFFERS = {
@@ -42,7 +45,7 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
         dying=entry("dying.py"),
         off=entry("plain.py", enabled=False),
     )
-    found = report(json_shapes.StatusReport, "status", code=4)
+    found = report(StatusReport, "status", code=4)
     rows = {row["name"]: row for row in found["servers"]}
     assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 16)
     assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
@@ -59,43 +62,43 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
 
 def test_status_waits_no_longer_than_it_was_told() -> None:
     configure(mute=entry("mute.py"))
-    found = report(json_shapes.StatusReport, "status", "--wait", "2", code=6)
+    found = report(StatusReport, "status", "--wait", "2", code=6)
     assert found["servers"][0]["state"] == "connecting"
     assert found["servers"][0]["cause"] == "waiting: no answer yet after 2 s"
 
 
 def test_a_server_that_never_answers_has_its_cause_at_its_own_limit() -> None:
     configure(slow=entry("broken.py", "slow", timeouts={"connect": 1.5}))
-    found = report(json_shapes.StatusReport, "status", code=4)
+    found = report(StatusReport, "status", code=4)
     assert found["servers"][0]["cause"] == "no answer within 1.5 s after the start"
 
 
 def test_status_without_connecting_starts_nothing() -> None:
     configure(sound=entry("faulty.py", "sound"))
-    found = report(json_shapes.StatusReport, "status", "--no-connect")
+    found = report(StatusReport, "status", "--no-connect")
     assert [(row["state"], row["tools"]) for row in found["servers"]] == [("idle", None)]
     assert not started("sound")
 
 
 def test_known_tools_are_listed_without_starting_a_server() -> None:
     configure(sound=entry("faulty.py", "sound"))
-    first = report(json_shapes.ToolsReport, "tools")["servers"][0]
+    first = report(ToolsReport, "tools")["servers"][0]
     assert (first["source"], started("sound")) == ("server", True)
     Path("sound.log").unlink()
-    again = report(json_shapes.ToolsReport, "tools", "--schema", "--tokens")["servers"][0]
+    again = report(ToolsReport, "tools", "--schema", "--tokens")["servers"][0]
     assert (again["source"], started("sound")) == ("cache", False)
     assert [tool["tool"] for tool in again["tools"]] == [tool["tool"] for tool in first["tools"]]
     assert again["tokens"] == sum(tool["tokens"] for tool in again["tools"]) > 0
     assert again["tools"][0]["input_schema"]["type"] == "object"
-    assert report(json_shapes.StatusReport, "status", "--no-connect")["servers"][0]["tools"] == 2
-    report(json_shapes.ToolsReport, "tools", "--refresh")
+    assert report(StatusReport, "status", "--no-connect")["servers"][0]["tools"] == 2
+    report(ToolsReport, "tools", "--refresh")
     assert started("sound")
 
 
 def test_tools_are_found_by_what_they_do_and_their_cost_is_known() -> None:
     configure(plain=entry("plain.py"))
-    found = report(json_shapes.SearchReport, "tools", "--search", "repeat what I say")["found"]
-    costs = report(json_shapes.ToolsReport, "tools", "--tokens")["apis"]
+    found = report(SearchReport, "tools", "--search", "repeat what I say")["found"]
+    costs = report(ToolsReport, "tools", "--tokens")["apis"]
 
     assert any("echo" in tool["name"] for tool in found)
     assert {tool["server"] for tool in found} == {"plain"}
@@ -120,7 +123,7 @@ def test_every_model_api_gets_its_own_form_from_the_cache() -> None:
     assert forms["openai"][0]["function"]["name"] == forms["anthropic"][0]["name"] == "mcp_plain_add"
     assert "input_schema" in forms["anthropic"][0]
     assert forms["gemini"][0]["name"] == "mcp_plain_add"
-    whole = report(json_shapes.ExportReport, "tools", "--format", "responses")
+    whole = report(ExportReport, "tools", "--format", "responses")
     assert whole["names"]["mcp_plain_echo"] == "mcp_plain_echo"
     sdk = json.loads(dragoman("tools", "--format", "ai-sdk").stdout)
     assert len(sdk) == 16
@@ -138,10 +141,10 @@ def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
 
 def test_resources_are_listed_and_read() -> None:
     configure(legal=entry("offering.py", json.dumps(OFFERS)), plain=entry("plain.py"))
-    listed = report(json_shapes.ResourcesReport, "resources")["resources"]
+    listed = report(ResourcesReport, "resources")["resources"]
     uri = next(one["uri"] for one in listed if not one["template"])
     assert any(one["template"] for one in listed)
-    parts = report(json_shapes.ReadReport, "read", uri)["parts"]
+    parts = report(ReadReport, "read", uri)["parts"]
     assert parts[0]["text"]
     assert dragoman("read", uri, "--server", "legal").stdout.strip()
     assert dragoman("read", "nothing://here").returncode == 9
@@ -149,10 +152,10 @@ def test_resources_are_listed_and_read() -> None:
 
 def test_prompts_are_listed_and_filled_in() -> None:
     configure(legal=entry("offering.py", json.dumps(OFFERS)), plain=entry("plain.py"))
-    prompts = report(json_shapes.PromptsReport, "prompts", "legal")["prompts"]
+    prompts = report(PromptsReport, "prompts", "legal")["prompts"]
     name, fields = prompts[0]["name"], prompts[0]["arguments"]
     words = [f"{field['name']}=deposit" for field in fields]
-    filled = report(json_shapes.PromptReport, "prompt", name, *words)
+    filled = report(PromptReport, "prompt", name, *words)
     assert filled["server"] == "legal"
     assert "deposit" in dragoman("prompt", name, *words, "--server", "legal").stdout
     assert dragoman("prompt", "refused", "--server", "legal").returncode == 7
@@ -175,13 +178,13 @@ def test_a_log_is_read_without_starting_anything() -> None:
     )
     assert "No stderr output of `dying` is kept" in dragoman("logs", "dying").stderr
     dragoman("status", "dying")
-    crash = report(json_shapes.LogsReport, "logs", "dying")
+    crash = report(LogsReport, "logs", "dying")
     assert crash["lines"][-1] == "license file missing"
     assert crash["file"].startswith(str(kept_folder()))
     log.write_text("".join(f"line {number}\n" for number in range(9)), "utf-8")
     log.with_name("server.log.1").write_text("older\n", "utf-8")
     assert dragoman("logs", "kept", "-n", "2").stdout == "line 7\nline 8\n"
-    assert report(json_shapes.LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
+    assert report(LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
     assert dragoman("logs", "far").returncode == 1
 
 

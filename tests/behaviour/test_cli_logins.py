@@ -19,8 +19,7 @@ import pytest
 from tests.servers.authorization import Authorization
 from tests.unit.cli.program import PROGRAM, configure, entry, misfits
 
-from dragoman.cli.commands.login import _has_browser, open_browser
-from dragoman.cli.json_shapes import LoginReport
+from dragoman.cli.commands.login import LoginReport, _has_browser, open_browser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

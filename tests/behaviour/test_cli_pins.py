@@ -15,7 +15,8 @@ from tests.unit.cli.commands.test_trust import at_a_terminal
 from tests.unit.cli.program import configure, misfits
 
 from dragoman import McpManager, Stdio
-from dragoman.cli.json_shapes import DoctorReport, PinReport, TrustReport
+from dragoman.cli.commands.doctor import DoctorReport
+from dragoman.cli.commands.trust import PinReport, TrustReport
 from dragoman.cli.main import run
 from dragoman.config.load import approvals, load
 from dragoman.trust.approvals import fingerprint

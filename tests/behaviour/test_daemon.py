@@ -20,10 +20,10 @@ import pytest
 from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman_process, entry, misfits
 from tests.unit.cli.terminal import at_terminal
 
-from dragoman.cli.json_shapes import DaemonReport
+from dragoman.cli.commands.daemon import StopReport
 from dragoman.gateway import client
 from dragoman.gateway.client import Client, DaemonError, NoDaemonError, OutcomeUnknownError
-from dragoman.gateway.daemon import Daemon
+from dragoman.gateway.daemon import Daemon, DaemonStatus
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def status() -> dict[str, Any]:
     done = dragoman_process("daemon", "status", "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert misfits(found, DaemonReport) == []
+    assert misfits(found, DaemonStatus if found["running"] else StopReport) == []
     return found
 
 

@@ -12,8 +12,9 @@ from dragoman import McpManager, Settings, ToolDef, ToolRegistry, UnknownToolErr
 from dragoman.blocking import manager as blocking
 from dragoman.events import CallFinished
 from dragoman.testing import ScriptedServer
-from dragoman.tools.export.export import APIS
-from dragoman.tools.names import OPENAI, assign
+from dragoman.tools.export.apis import APIS
+from dragoman.tools.export.apis.openai import NAMES as OPENAI
+from dragoman.tools.names import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable

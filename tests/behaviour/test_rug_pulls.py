@@ -13,7 +13,7 @@ from tests.behaviour.turning import OFFER, RUG_PULLS, VICTIMS, Turncoat
 from dragoman import McpManager
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.events import DefinitionsChanged
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from tests.behaviour.canaries import Garden, Seen, live
 from tests.behaviour.turning import SERVER, Turncoat
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.model_api_rules import NAMES
 
 from dragoman.model import ToolDef
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
+from dragoman.tools.export.apis.anthropic import PARAMETERS as ANTHROPIC_PARAMETERS
+from dragoman.tools.export.apis.gemini import NAMES as GEMINI
+from dragoman.tools.export.apis.gemini import PARAMETERS as GEMINI_PARAMETERS
+from dragoman.tools.export.apis.openai import NAMES as OPENAI
 from dragoman.tools.names import (
-    ANTHROPIC_PARAMETERS,
-    GEMINI,
-    GEMINI_PARAMETERS,
-    OPENAI,
     Pair,
     Rule,
     assign,

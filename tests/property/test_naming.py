@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.model import ToolDef, ToolResult
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 from dragoman.tools.names import Pair, expose, unambiguous
 from dragoman.tools.registry import ToolRegistry
 

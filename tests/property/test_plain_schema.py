@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.property.schemas import LEAF_WORDS, NAMES, ROOTS, TYPES
 
-from dragoman.tools.export.export import neutralise
+from dragoman.tools.export.neutral import neutralise
 from dragoman.tools.export.schema import REFERENCES, Fitted, fault, survey
 from dragoman.tools.schema.cost import MAX_FIELDS, QuickCheck, is_harmless, is_plain
 from dragoman.tools.schema.validate import compile_schema

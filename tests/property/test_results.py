@@ -14,18 +14,15 @@ from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter
 
 from dragoman.model import Part, SourceRef
+from dragoman.tools.blocks import anthropic_content, chat_content, gemini_response, responses_output
 from dragoman.tools.result.budget import TextBudget, estimate_tokens, fit
 from dragoman.tools.result.provenance import find_sources
 from dragoman.tools.result.render import (
     ANNOTATIONS,
     DETAILS,
     FILE,
-    anthropic_content,
-    chat_content,
     describe,
-    gemini_response,
     render,
-    responses_output,
     to_answer,
 )
 from dragoman.tools.schema.coerce import coerce

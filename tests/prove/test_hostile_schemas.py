@@ -19,7 +19,7 @@ from tests.unit.tools.schema.test_validate import HOSTILE, chain, deep, nested
 from dragoman import McpManager
 from dragoman.model import ServerSpec, Stdio
 from dragoman.tools.definition import admit
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.schema.validate import Validators
 

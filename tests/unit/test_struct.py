@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
 from dragoman import Http, ServerSpec, Stdio, ToolDef, ToolResult
-from dragoman.struct import HIDDEN, MutableStruct, Struct, asdict, defaults, field, field_names
+from dragoman.struct import (
+    HIDDEN,
+    UNSET,
+    MutableStruct,
+    Report,
+    Struct,
+    UnsetType,
+    asdict,
+    defaults,
+    encoded,
+    field,
+    field_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,3 +113,23 @@ def test_schemas_that_are_not_decoded_yet_are_copied_too(use: Any) -> None:
     assert (copied.input_schema, copied.output_schema) == ({"type": "object"}, None)
     again = ToolDef.undecoded('[{"type": "object"}, null]', name="t", description="d").replace(title="T")
     assert again == ToolDef(name="t", description="d", title="T", input_schema={"type": "object"})
+
+
+class Shown(Report, kw_only=True):
+    name: str
+    also: str = ""
+    size: int | UnsetType = UNSET
+    parts: Sequence[Inner] = ()
+
+
+def test_a_report_has_the_attributes_of_a_noun_and_what_is_added() -> None:
+    shown = Shown.of(Narrower(name="a"), parts=[Inner()])
+    assert encoded(shown) == {"name": "a", "also": "hidden too", "parts": [{"secret": "s", "shown": 1}]}
+    assert encoded(Shown.of(object(), name="b", size=1))["size"] == 1
+
+
+def test_anything_that_a_server_says_can_be_encoded() -> None:
+    said = {"big": 2**80, "odd": "\ud800", "path": PurePosixPath("a"), "table": MappingProxyType({"a": (1,)})}
+    assert encoded(said) == {"big": 2**80, "odd": "\ud800", "path": "a", "table": {"a": (1,)}}
+    with pytest.raises(TypeError, match="cannot encode object"):
+        encoded({"what": object()})

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import UnknownToolError
     from dragoman.model import ServerStatus
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
 
     ToolProgress: TypeAlias = Callable[[str, float, float | None, str | None], Any]
     """Called with a tool's name, its progress, the total and a message."""
@@ -41,7 +41,7 @@ LOOP_PATIENCE = 5.0
 class View(Protocol):
     """The tools that an agent may use."""
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return them in the format of a model API."""
         ...
 
@@ -124,7 +124,7 @@ class Bridge:
     def __init__(
         self,
         mcp: Manager,
-        api: Api,
+        api: str,
         *,
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
@@ -144,7 +144,7 @@ class Bridge:
             illegal: A pattern of what names must not have although the API takes it; it becomes `_`.
         """
         self._mcp = mcp
-        self._api: Api = api
+        self._api = api
         self._allow = [allow] if isinstance(allow, str) else None if allow is None else list(allow)
         self._view = mcp.registry.view(allow=self._allow, deny=deny)
         self._on_progress = on_progress

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.adapters.bridge import Bridge, needs, question
-from dragoman.tools.result.render import responses_output
+from dragoman.tools.export.apis.responses import responses_output
 from dragoman.trust.sanitizing import for_model
 
 try:

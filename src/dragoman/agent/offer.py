@@ -27,6 +27,7 @@ from dragoman.tools.search.finders import (
     CALL,
     CALL_SCHEMA,
     FOUND,
+    HOW,
     SEARCH,
     SEARCH_SCHEMA,
     VECTOR_WAIT,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.search import Hit
     from dragoman.tools.view import ToolView
 
@@ -109,7 +110,7 @@ class Found(Struct):
     references: Sequence[str] = ()
     """Aliases of deferred tools that the API loads from the answer."""
     note: str = ""
-    """What the definitions do not say: weak matches, instructions, missing servers."""
+    """What the definitions do not say: instructions, missing servers."""
 
 
 class ToolOffer:
@@ -118,7 +119,7 @@ class ToolOffer:
     def __init__(
         self,
         registry: ToolRegistry | ToolView,
-        api: Api,
+        api: str,
         limit: ToolLimit,
         *,
         loads: Literal["", "definitions", "references"] = "",
@@ -141,7 +142,7 @@ class ToolOffer:
             used: How often tools were called before, by exposed name; read once, in a thread.
         """
         self._registry = registry
-        self._api: Api = api
+        self._api = api
         self._limit = limit
         self._loads = loads
         self._reader = reader
@@ -355,7 +356,7 @@ class ToolOffer:
             if tool is None or hit.name not in definitions:
                 continue
             alias, definition = export.aliases[hit.name], definitions[hit.name]
-            lines.append(f"{alias}: {_first_line(tool.description)}{' (weak match)' * hit.weak}")
+            lines.append(f"{alias}: {_first_line(tool.description)}")
             if self._loads == "definitions":
                 # The Responses API wants to know that the definition was not in the list.
                 loaded.append(
@@ -372,12 +373,8 @@ class ToolOffer:
         notes: list[str] = []
         if not lines:
             notes.append("No matching tool. Try other words.")
-        elif all(hit.weak for hit in hits):
-            notes.append("Only weak matches: probably no tool does this. Try other words, or say so.")
         elif not loaded and not references:
             notes.append(f"Call one of them with `{CALL}`{', or in a program as shown' * in_place}.")
-        elif weak := [export.aliases[hit.name] for hit in hits if hit.weak]:
-            notes.append(f"Weak matches: {', '.join(weak)}.")
         if shown:
             notes += ["In a program:", *shown.values()]
         notes += self._notes({tool.server for hit in hits if (tool := self._registry.get(hit.name))})
@@ -426,7 +423,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
             ToolDef(
                 name=SEARCH,
                 description=(
-                    "Find tools by what they do. Most tools are not shown: search before you say that "
+                    f"Find tools by what they do. {HOW} Most tools are not shown: search before you say that "
                     f"something cannot be done. Servers with tools: {named or 'none yet'}."
                 ),
                 input_schema=SEARCH_SCHEMA,

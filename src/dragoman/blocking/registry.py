@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dragoman.errors import UnknownToolError
     from dragoman.model import JsonObject
     from dragoman.model import ToolDef as AsyncToolDef
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncToolRegistry
@@ -157,14 +157,15 @@ class ToolRegistry:
         """Return the error for an unknown or ambiguous name."""
         return self._runner.read(lambda: self._async.unknown(name))
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API, with the tables to map names back.
 
         The same object is returned until the tools change. A tool that the API cannot express is left out and
         logged once.
 
         Args:
-            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini`, `gemini-openapi`, `ai-sdk`.
+            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini` (JSON Schema),
+                `gemini-openapi`, `ai-sdk`, or another module of `dragoman.tools.export.apis`.
             strict: Whether to use OpenAI's strict mode for schemas that can be expressed in it. Pass the
                 model's calls through `Export.restore` then.
 
@@ -201,7 +202,7 @@ class ToolRegistry:
     def resolve(self, name: str) -> ToolDef: ...
 
     @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
+    def resolve(self, name: str, alias: str) -> str | None: ...
 
     def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
         """Return the tool that a person means by a name.
@@ -284,7 +285,7 @@ class ToolView:
         """
         return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
         return self._runner.read(lambda: self._async.export(api, strict=strict))
 
@@ -301,7 +302,7 @@ class ToolView:
     def resolve(self, name: str) -> ToolDef: ...
 
     @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
+    def resolve(self, name: str, alias: str) -> str | None: ...
 
     def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
         """Return the tool that a person means by a name.

@@ -253,7 +253,7 @@ def _show_traceback(error: Exception) -> None:
 
 def _explain(error: Exception, *, as_json: bool) -> int:
     """Print an error as one line on stderr; with `--json` also as JSON on stdout."""
-    from dragoman.cli.output import error_json, safe, say_json
+    from dragoman.cli.output import ErrorReport, FailureReport, safe, say_json
     from dragoman.errors import CallDeniedError, DragomanError
     from dragoman.trust.masking import mask_text
 
@@ -266,21 +266,21 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         text = text.replace(f"{home}{os.sep}", f"~{os.sep}")
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
     if as_json:
-        shown = {"code": "unforeseen", "message": unexpected, "hint": ""}
-        say_json({"error": error_json(error) if is_expected else shown})
+        shown = ErrorReport(code="unforeseen", message=unexpected, hint="")
+        say_json(FailureReport(error=ErrorReport.of_error(error) if is_expected else shown))
     return code_of(error)
 
 
 def _explain_use(error: click.ClickException, *, as_json: bool) -> int:
     """Print a usage error in one line, with a pointer to the help of the command."""
-    from dragoman.cli.output import safe, say_json
+    from dragoman.cli.output import ErrorReport, FailureReport, safe, say_json
 
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = " ".join(error.format_message().split()).rstrip(".")
     hint = f"see `{context.command_path if context else 'dragoman'} --help`"
     click.secho(f"error: {safe(message)} ({hint})", fg="red", err=True)
     if as_json:
-        say_json({"error": {"code": "usage", "message": message, "hint": hint}})
+        say_json(FailureReport(error=ErrorReport(code="usage", message=message, hint=hint)))
     return error.exit_code
 
 

@@ -14,13 +14,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.storage.files import private_folder
+from dragoman.struct import UNSET, Report, UnsetType, encoded
 from dragoman.trust.masking import mask_args, mask_url, mask_values
 from dragoman.trust.sanitizing import for_json, for_terminal
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dragoman.cli.json_shapes import PartShape
     from dragoman.model import Origin, Part, ServerSpec, Transport
 
 NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
@@ -100,8 +100,8 @@ def say(text: str = "", **style: Any) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print a value as JSON."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    """Print a value as JSON; structs become objects."""
+    text = json.dumps(encoded(value), ensure_ascii=False, indent=2)
     click.echo(for_json(text))
 
 
@@ -216,24 +216,41 @@ def origin_json(origin: Origin) -> dict[str, Any]:
     }
 
 
-def error_json(error: DragomanError) -> dict[str, Any]:
-    """Return an error as JSON; the code is stable, the message is not."""
-    shown: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
-    problems = list(getattr(error, "problems", ()))
-    return shown | ({"problems": problems} if problems else {})
+class ErrorReport(Report, kw_only=True):
+    """An error."""
+
+    code: str
+    """Stable, e.g. `server.connect` or `tool.timeout`; check this in scripts."""
+    message: str
+    """The text of the error; may change."""
+    hint: str
+    """How to fix it; may be empty."""
+    problems: Sequence[str] | UnsetType = UNSET
+    """Details, if there are several: invalid arguments, keys of an entry."""
+
+    @classmethod
+    def of_error(cls, error: DragomanError) -> ErrorReport:
+        """Return what is shown of an error."""
+        return cls.of(error, problems=getattr(error, "problems", ()) or UNSET)
 
 
-def problem_json(problem: DragomanError) -> dict[str, Any]:
-    """Return a problem of the configuration as JSON."""
-    return {
-        "code": problem.code,
-        "source": getattr(problem, "source", ""),
-        "line": getattr(problem, "line", None),
-        "pointer": getattr(problem, "pointer", ""),
-        "message": problem.message,
-        "hint": problem.hint,
-        "problems": list(getattr(problem, "problems", ())),
-    }
+class FailureReport(Report, kw_only=True):
+    """The output of a command that failed."""
+
+    error: ErrorReport
+
+
+class ProblemReport(Report, kw_only=True):
+    """A problem of the configuration."""
+
+    code: str
+    source: str = ""
+    """The file."""
+    line: int | None = None
+    pointer: str = ""
+    message: str
+    hint: str
+    problems: Sequence[str] = ()
 
 
 # ── Parts of results and resources, as JSON and as saved files
@@ -244,24 +261,35 @@ _ENDINGS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/wav": ".wav", "te
 _MOST = 10_000
 
 
-def part_json(part: Part, file: Path | None = None) -> PartShape:
-    """Return a part as JSON; data is base64, or the file name if it was saved."""
-    shown: PartShape = {"kind": part.kind}
-    if part.text:
-        shown["text"] = part.text
-    if part.mime_type:
-        shown["mime_type"] = part.mime_type
-    if part.uri:
-        shown["uri"] = part.uri
-    if part.kind == "structured":
-        shown["value"] = part.value
-    if part.data:
-        shown["size"] = len(part.data)
-        if file is not None:
-            shown["file"] = str(file)
-        else:
-            shown["data"] = base64.b64encode(part.data).decode()
-    return shown
+class PartReport(Report, kw_only=True, omit_defaults=True):
+    """One part of a result or of a resource; without the keys that are empty."""
+
+    kind: Literal["text", "image", "audio", "link", "resource", "structured"]
+    text: str = ""
+    mime_type: str = ""
+    uri: str = ""
+    value: Any = UNSET
+    """Structured data."""
+    size: int = 0
+    """The size of binary data in bytes."""
+    file: str = ""
+    """The file written by `--save`."""
+    data: str = ""
+    """Base64, unless it was saved to a file."""
+
+
+def part_reports(parts: Sequence[Part], saved: Mapping[int, Path]) -> list[PartReport]:
+    """Return what is shown of parts; `saved` has the files by the index of their part."""
+    return [
+        PartReport.of(
+            part,
+            value=part.value if part.kind == "structured" else UNSET,
+            size=len(part.data),
+            file=str(saved.get(index, "")),
+            data="" if index in saved else base64.b64encode(part.data).decode(),
+        )
+        for index, part in enumerate(parts)
+    ]
 
 
 def save(parts: Sequence[Part], folder: Path | None, stem: str) -> Mapping[int, Path]:

@@ -228,7 +228,6 @@ _PREFIX = re.compile(r"^cannot connect to server `[^`]*`(?: \([^)]*\))?: ")
 _EARLIER = re.compile(r"; before that: cannot connect to server `[^`]{0,300}`( \([^)]{0,300}\))?: ")
 _DOUBTFUL = frozenset({"type", "unknown", "conflict", "path", "name"})
 """Codes of notes that may explain why an entry does not work."""
-_APIS = ("openai", "anthropic", "gemini")
 
 
 class Stage(MutableStruct):
@@ -601,6 +600,7 @@ class _Run:
 
     def _check_schemas(self, connection: Connection) -> frozenset[str]:
         from dragoman.tools.definition import admit
+        from dragoman.tools.export.apis import APIS, model_api
         from dragoman.tools.registry import ToolRegistry
 
         began = time.monotonic()
@@ -609,7 +609,7 @@ class _Run:
         wrong = [f"`{one.tool}` is skipped: {one.reason}" for one in rejected]
         registry = ToolRegistry()
         registry.register_all(tools)
-        for api in _APIS:
+        for api in (name for name in APIS if model_api(name).is_checked):
             wrong += [
                 f"`{name}` is left out for {api}: {why}"
                 for name, why in registry.export(api).left_out.items()

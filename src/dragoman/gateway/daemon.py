@@ -36,11 +36,12 @@ from dragoman.gateway.client import (
     open_private,
     peer_user,
 )
-from dragoman.gateway.workspace import Place, Workspaces
+from dragoman.gateway.workspace import Place, Workspaces, WorkspaceStatus
 from dragoman.model import json_object
 from dragoman.server.late_import import late_import_module
 from dragoman.server.process.signals import on_signal
-from dragoman.server.sharing import SharedConnections
+from dragoman.server.sharing import SharedConnections, SharedProcess
+from dragoman.struct import Report, encoded
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -67,6 +68,23 @@ _DEFAULTS: dict[str, Any] = {"words": [], "tty": {}, "columns": 0, "encoding": "
 
 class AlreadyRunningError(Exception):
     """Another daemon of this user is running."""
+
+
+class DaemonStatus(Report, kw_only=True):
+    """`dragoman daemon status --json`."""
+
+    running: bool = True
+    pid: int
+    version: str
+    since: float
+    """When it started, in seconds since the epoch."""
+    clients: int
+    """How many clients are connected, this command included."""
+    served: int
+    idle_seconds: float
+    """After how many seconds without clients it ends."""
+    processes: Sequence[SharedProcess]
+    workspaces: Sequence[WorkspaceStatus]
 
 
 class Daemon:
@@ -142,18 +160,18 @@ class Daemon:
         """Begin to end."""
         self._ending.set()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> DaemonStatus:
         """Return what runs; no variable, argument or header is in it."""
-        return {
-            "version": VERSION,
-            "pid": os.getpid(),
-            "since": round(self._began, 3),
-            "clients": len(self._connections),
-            "served": self._served,
-            "idle_seconds": self._idle,
-            "processes": self.shared.status(),
-            "workspaces": [one.status() for one in self.workspaces.all()],
-        }
+        return DaemonStatus(
+            version=VERSION,
+            pid=os.getpid(),
+            since=round(self._began, 3),
+            clients=len(self._connections),
+            served=self._served,
+            idle_seconds=self._idle,
+            processes=self.shared.status(),
+            workspaces=[one.status() for one in self.workspaces.all()],
+        )
 
     @property
     def is_ending(self) -> bool:
@@ -485,7 +503,7 @@ class _Connection:
                 else:
                     self._commands[number] = command, asyncio.create_task(self._run(number, command))
             case "dragoman/status":
-                self.write(_line({"id": number, "result": self._daemon.status()}))
+                self.write(_line({"id": number, "result": encoded(self._daemon.status())}))
             case "dragoman/stop":
                 self.write(_line({"id": number, "result": {"pid": os.getpid()}}))
                 self._daemon.stop()

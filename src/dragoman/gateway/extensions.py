@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.gateway import ids
 from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
 from dragoman.server.protocol.extensions import SKILLS, TASKS
-from dragoman.tools.export.export import neutral_texts
+from dragoman.tools.export.neutral import neutral_texts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

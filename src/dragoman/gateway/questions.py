@@ -18,7 +18,7 @@ from dragoman.model import Handlers, json_object
 from dragoman.server.in_progress import SeveralClientsError, current_caller
 from dragoman.server.protocol.envelope import INVALID_REQUEST, MCPError
 from dragoman.server.protocol.rounds import ELICIT, ROOTS, SAMPLE
-from dragoman.tools.export.export import neutral_schema
+from dragoman.tools.export.neutral import neutral_schema
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.sanitizing import for_log, for_model
 

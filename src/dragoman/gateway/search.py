@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from dragoman.gateway.code import ProgramTool
 from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.tools.search import ToolIndex
-from dragoman.tools.search.finders import CALL, CALL_SCHEMA, SEARCH, SEARCH_SCHEMA, VECTOR_WAIT, read_search
+from dragoman.tools.search.finders import (
+    CALL,
+    CALL_SCHEMA,
+    HOW,
+    SEARCH,
+    SEARCH_SCHEMA,
+    VECTOR_WAIT,
+    read_search,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,10 +60,7 @@ class ToolFinder:
         }
         search = {
             "name": SEARCH,
-            "description": (
-                "Find tools by what they do. Returns their names, descriptions and schemas. "
-                "A weak match probably does not do what was asked for."
-            ),
+            "description": f"Find tools by what they do. {HOW} Returns names, descriptions and schemas.",
             "inputSchema": SEARCH_SCHEMA,
             "annotations": {"readOnlyHint": True},
         }
@@ -97,10 +102,10 @@ class ToolFinder:
         if not asked:
             raise MCPError(code=INVALID_PARAMS, message="`queries` must have a text")
         shown: list[dict[str, Any]] = []
-        for tool, weak in await asyncio.to_thread(self._find, list(self._tools()), asked, most):
+        for tool in await asyncio.to_thread(self._find, list(self._tools()), asked, most):
             defined = self._define(tool)
-            kept = {key: defined[key] for key in ("name", "description", "inputSchema") if key in defined}
-            shown.append({**kept, **({"weak": True} if weak else {})})
+            kept = ("name", "description", "inputSchema")
+            shown.append({key: defined[key] for key in kept if key in defined})
         texts = [json.dumps(shown, ensure_ascii=False)]
         if missing := self._missing():
             texts.append("\n".join(["Not available now, and may have had a fitting tool:", *missing]))
@@ -109,11 +114,11 @@ class ToolFinder:
             texts.append("\n".join(["In a program:", *signatures]))
         return {**text_result(*texts), "structuredContent": {"tools": shown}}
 
-    def _find(self, tools: list[ToolDef], queries: Sequence[str], limit: int) -> list[tuple[ToolDef, bool]]:
+    def _find(self, tools: list[ToolDef], queries: Sequence[str], limit: int) -> list[ToolDef]:
         if self._index is None:
             self._index = ToolIndex()
         self._index.update(tools)
         self._index.wait(VECTOR_WAIT)
         by_name = {tool.name: tool for tool in tools}
         found = self._index.find(queries, limit=limit, among=by_name.__contains__)
-        return [(by_name[hit.name], hit.weak) for hit in found]
+        return [by_name[hit.name] for hit in found]

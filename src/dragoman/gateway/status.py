@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.struct import Report, encoded
 from dragoman.trust.addresses import is_loopback, split_url
 from dragoman.trust.sanitizing import for_remote
 
@@ -15,29 +18,38 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 
 
+class ServerReading(Report, kw_only=True):
+    """What a gateway says about one server; no path, no secret."""
+
+    name: str
+    state: str
+    transport: str = ""
+    protocol_version: str | None = None
+    server_name: str | None = None
+    server_version: str | None = None
+    tools: int | None = None
+    last_error: str | None = None
+    error_code: str | None = None
+    retry_in: float | None = None
+
+
 def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
-    """Return the state of each server, in the form of `dragoman status --json`; no path, no secret."""
-    rows: list[dict[str, Any]] = []
-    for name, status in sorted(mcp.status().items()):
+    """Return the state of each server, in the form of `dragoman status --json`."""
+    rows: list[ServerReading] = []
+    for _, status in sorted(mcp.status().items()):
         is_ready = status.state.value == "ready"
         rows.append(
-            {
-                "name": name,
-                "state": status.state.value,
-                "transport": status.transport,
-                "protocol_version": status.protocol_version,
-                "server_name": status.server_name,
-                "server_version": status.server_version,
-                "tools": status.tools,
-                "last_error": None if is_ready or not status.last_error else for_remote(status.last_error),
-                "error_code": None if is_ready else status.error_code,
-                "retry_in": None if status.retry_in is None else round(status.retry_in, 1),
-            }
+            ServerReading.of(
+                status,
+                last_error=None if is_ready or not status.last_error else for_remote(status.last_error),
+                error_code=None if is_ready else status.error_code,
+                retry_in=None if status.retry_in is None else round(status.retry_in, 1),
+            )
         )
-    return rows
+    return encoded(rows)
 
 
-async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
+async def read_status(address: str, token: str = "") -> list[ServerReading]:
     """Ask a running gateway for the state of its servers.
 
     Args:
@@ -70,7 +82,8 @@ async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
     except (FetchError, TimeoutError, ValueError) as exc:
         msg = f"no gateway answered at {parts.netloc}: {exc or 'it took too long'}"
         raise DragomanError(msg, hint="start one: dragoman serve --http 8000") from exc
-    if not isinstance(rows, list):
+    try:
+        return msgspec.convert(rows, list[ServerReading])
+    except msgspec.ValidationError as exc:
         msg = f"what answered at {parts.netloc} is not a gateway of dragoman"
-        raise DragomanError(msg, hint="give the address that `dragoman serve --http` printed")
-    return [cast("dict[str, Any]", row) for row in cast("list[object]", rows) if isinstance(row, dict)]
+        raise DragomanError(msg, hint="give the address that `dragoman serve --http` printed") from exc

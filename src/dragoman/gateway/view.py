@@ -49,8 +49,8 @@ from dragoman.server.protocol.envelope import (
 )
 from dragoman.server.protocol.extensions import TASKS
 from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants_input
-from dragoman.tools.export.export import neutral_texts
-from dragoman.tools.names import OPENAI, Pair, assign
+from dragoman.tools.export.neutral import neutral_texts
+from dragoman.tools.names import COMMON, Pair, assign
 from dragoman.tools.search.finders import CALL
 from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
@@ -314,7 +314,7 @@ class View:
         """Return the tools that are shown, by the names that clients call them by."""
         if self.only is not None:
             return {tool.original_name: tool for tool in self._shown()}
-        aliases = assign((tool.name for tool in self._mcp.registry), OPENAI)
+        aliases = assign((tool.name for tool in self._mcp.registry), COMMON)
         return {aliases[tool.name]: tool for tool in self._shown()}
 
     def _definition(self, tool: ToolDef, name: str | None = None) -> dict[str, Any]:

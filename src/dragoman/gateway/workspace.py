@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.model import Handlers, ServerState
 from dragoman.server.late_import import late_import_module
-from dragoman.struct import Struct, force_setattr
+from dragoman.struct import Report, Struct, force_setattr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -68,6 +68,15 @@ class Place(Struct):
         """Return a hash of all of it; the environment is in no other form kept or shown."""
         text = json.dumps([self.root, self.profile, self.config, dict(self.env)], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class WorkspaceStatus(Report, kw_only=True):
+    """What the clients of one folder and configuration share."""
+
+    root: str
+    profile: str
+    servers: Mapping[str, Mapping[str, Any]]
+    """By name: `state`, `pid` and `tools` of each server that was used."""
 
 
 class Workspace:
@@ -123,14 +132,14 @@ class Workspace:
             await self.gateway.close()
         await self.mcp.shutdown()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> WorkspaceStatus:
         """Return its servers that run or have failed; nothing that could be secret."""
         shown = {
             name: {"state": one.state.value, "pid": one.pid, "tools": one.tools}
             for name, one in self.mcp.status().items()
             if one.state not in (ServerState.IDLE, ServerState.CLOSED)
         }
-        return {"root": self.settings.root, "profile": self.settings.profile, "servers": shown}
+        return WorkspaceStatus(root=self.settings.root, profile=self.settings.profile, servers=shown)
 
 
 async def _approve(request: CallRequest) -> bool:

@@ -25,7 +25,7 @@ from dragoman.model import Handlers, Stdio
 from dragoman.server.in_progress import LATE_SECONDS
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
-from dragoman.struct import asdict
+from dragoman.struct import Report, asdict
 from dragoman.trust.redaction import current_redactor
 
 if TYPE_CHECKING:
@@ -59,6 +59,17 @@ class _Request:
 
 _current_request: ContextVar[_Request | None] = ContextVar("current_request", default=None)
 """The request that the current task makes."""
+
+
+class SharedProcess(Report, kw_only=True):
+    """A process of a server that the daemon keeps."""
+
+    server: str
+    pid: int | None
+    users: int
+    """How many workspaces share it."""
+    calls: int
+    """Requests in progress."""
 
 
 class SharedConnections:
@@ -142,15 +153,15 @@ class SharedConnections:
             sees_stderr=not user,
         )
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> list[SharedProcess]:
         """Return the shared processes, without their arguments and variables."""
         return [
-            {
-                "server": hub.spec.name,
-                "pid": hub.connection.attempt.pid,
-                "users": len(hub.leases),
-                "calls": sum(lease.calls for lease in hub.leases),
-            }
+            SharedProcess(
+                server=hub.spec.name,
+                pid=hub.connection.attempt.pid,
+                users=len(hub.leases),
+                calls=sum(lease.calls for lease in hub.leases),
+            )
             for hub in self._hubs.values()
         ]
 

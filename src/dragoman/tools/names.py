@@ -92,12 +92,9 @@ class Rule(Struct, dict=True):
         )
 
 
-OPENAI = Rule("a-zA-Z0-9_-", 64)
-ANTHROPIC = Rule("a-zA-Z0-9_-", 64)
-GEMINI = Rule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
+COMMON = Rule("a-zA-Z0-9_-", 64)
+"""What every model API takes behind the first character of a name."""
 EVERY_API = Rule("a-zA-Z0-9_-", 64, starts_with_letter=True)
-ANTHROPIC_PARAMETERS = Rule("a-zA-Z0-9_.-", 64)
-GEMINI_PARAMETERS = Rule("a-zA-Z0-9_", 64, starts_with_letter=True)
 
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
@@ -275,9 +272,9 @@ def alike(name: str) -> str:
 def unambiguous(pair: Pair, wanted: str) -> str:
     """Return a name that no other tool can have; every model API allows it."""
     readable = wanted if pair.server in wanted else f"{pair.server}_{wanted}"
-    stem = OPENAI.illegal.sub("_", _spelled([readable])[readable])
+    stem = COMMON.illegal.sub("_", _spelled([readable])[readable])
     stem = "tool" if not stem.strip("_-") else stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
-    return f"{stem[: OPENAI.longest - DIGEST_CHARS - 1]}_{_digest(pair)}"
+    return f"{stem[: COMMON.longest - DIGEST_CHARS - 1]}_{_digest(pair)}"
 
 
 def is_reserved(pair: Pair, name: str) -> bool:

@@ -29,8 +29,6 @@ from dragoman.struct import MutableStruct, field
 from dragoman.suggest import suggest
 from dragoman.tools.host import HostTools
 from dragoman.tools.names import (
-    GEMINI,
-    OPENAI,
     AliasTable,
     NameTable,
     Pair,
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import ToolDef, ToolResult
-    from dragoman.tools.export.export import Api, Export, Exporter
+    from dragoman.tools.export.export import Export, Exporter
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.names import Outcome
 
@@ -53,9 +51,6 @@ logger = logging.getLogger("dragoman")
 
 MAX_SHOWN = 200
 """Characters of a name in a log line."""
-
-ALIAS_RULES = (OPENAI, GEMINI)
-"""The rules of every export: those of Anthropic and the AI SDK are OpenAI's."""
 
 SLICE = 250
 """Tools that are registered at once; the event loop runs in between."""
@@ -128,8 +123,8 @@ class ToolRegistry(ToolSet):
         self._names = NameTable()
         self._permits: list[Permit] = []
         self._sorted: list[ToolDef] | None = None
-        self._exporters: dict[tuple[Api, bool], Exporter] = {}
-        self._exports: dict[tuple[Api, bool], Export] = {}
+        self._exporters: dict[tuple[str, bool], Exporter] = {}
+        self._exports: dict[tuple[str, bool], Export] = {}
         self._longest: dict[str, int] = {}
         self._told: set[tuple[str, str, str]] = set()
         self._said: dict[str, list[str]] = {}
@@ -411,9 +406,11 @@ class ToolRegistry(ToolSet):
 
     def _current_aliases(self) -> Mapping[str, Pair]:
         if self._computed is None:
+            from dragoman.tools.export.apis import APIS, model_api
+
             self._computed = {
                 alias: _pair(self._tools[name])
-                for rule in ALIAS_RULES
+                for rule in dict.fromkeys(model_api(api).names for api in APIS)
                 if not rule.allows_all(self._tools)
                 for name, alias in assign(self._tools, rule).items()
                 if alias != name
@@ -437,14 +434,15 @@ class ToolRegistry(ToolSet):
                     self._own_names.setdefault(tool.original_name, []).append(tool)
         yield self._own_names.get(name, ())
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API, with the tables to map names back.
 
         The same object is returned until the tools change. A tool that the API cannot express is left out and
         logged once.
 
         Args:
-            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini`, `gemini-openapi`, `ai-sdk`.
+            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini` (JSON Schema),
+                `gemini-openapi`, `ai-sdk`, or another module of `dragoman.tools.export.apis`.
             strict: Whether to use OpenAI's strict mode for schemas that can be expressed in it. Pass the
                 model's calls through `Export.restore` then.
 

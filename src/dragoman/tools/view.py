@@ -6,7 +6,7 @@ A view is live: it changes with its registry. It never calls a tool itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import UnknownToolError
 from dragoman.suggest import suggest
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import JsonObject, ToolDef
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import ToolRegistry
 
@@ -28,7 +28,7 @@ class ToolSet(ABC):
     """What a registry and a view have in common: names, and shortcuts for exports."""
 
     @abstractmethod
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class ToolSet(ABC):
     def resolve(self, name: str) -> ToolDef: ...
 
     @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
+    def resolve(self, name: str, alias: str) -> str | None: ...
 
     def resolve(self, name: str, alias: str | None = None) -> ToolDef | str | None:
         """Return the tool that a person means by a name.
@@ -59,7 +59,7 @@ class ToolSet(ABC):
             UnknownToolError: No tool has this name, or it can mean several.
         """
         if alias is not None:
-            return self.export(cast("Api", name)).names.get(alias)
+            return self.export(name).names.get(alias)
         for found in self._meanings(name):
             if len(found) > 1:
                 raise ambiguous(name, found) or self.unknown(name)
@@ -102,7 +102,7 @@ class ToolView(ToolSet):
         """The registry that this is a view of."""
         self._allow = None if allow is None else _rules(allow)
         self._deny = _rules(deny)
-        self._exports: dict[tuple[Api, bool], tuple[Export, Export]] = {}
+        self._exports: dict[tuple[str, bool], tuple[Export, Export]] = {}
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""
@@ -143,7 +143,7 @@ class ToolView(ToolSet):
             raise self.unknown(name)
         return await self.registry.call(tool.name, arguments, timeout=timeout)
 
-    def export(self, api: Api, *, strict: bool = False) -> Export:
+    def export(self, api: str, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
         whole = self.registry.export(api, strict=strict)
         kept = self._exports.get((api, strict))

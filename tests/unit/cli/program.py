@@ -10,27 +10,20 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import (
-    IO,
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NotRequired,
-    Required,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import IO, TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import dragoman.config.export
+import dragoman.gateway.daemon
+import dragoman.observe.call_history
 from dragoman.cli.main import run
+from dragoman.struct import Struct, UnsetType, defaults, field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 SERVERS = Path(__file__).resolve().parents[2] / "servers"
 PROGRAM = [sys.executable, "-m", "dragoman"]
@@ -111,14 +104,12 @@ def configure(**servers: dict[str, Any]) -> Path:
 
 
 def misfits(value: Any, shape: Any, where: str = "$") -> list[str]:
-    """Say where a value is not what a shape of `dragoman.cli.json_shapes` promises."""
-    if is_typeddict(shape):
-        return _misfits_of_table(value, shape, where)
+    """Say where a value is not what a struct promises of its JSON."""
+    if isinstance(shape, type) and issubclass(shape, Struct):
+        return _misfits_of_struct(value, shape, where)
     origin, args = get_origin(shape), get_args(shape)
     if shape is Any:
         return []
-    if origin in (NotRequired, Required):
-        return misfits(value, args[0], where)
     if origin in (Union, types.UnionType):
         return (
             []
@@ -127,29 +118,37 @@ def misfits(value: Any, shape: Any, where: str = "$") -> list[str]:
         )
     if origin is Literal:
         return [] if value in args else [f"{where}: {value!r} is none of {args}"]
-    if origin is list:
+    if origin is Sequence:
         if not isinstance(value, list):
             return [f"{where}: {value!r} is no list"]
         return [
             one for index, item in enumerate(value) for one in misfits(item, args[0], f"{where}[{index}]")
         ]
-    if origin is dict:
+    if origin is Mapping:
         if not isinstance(value, dict):
             return [f"{where}: {value!r} is no object"]
         return [one for key, item in value.items() for one in misfits(item, args[1], f"{where}.{key}")]
-    kinds = (int, float) if shape is float else (shape,)
+    kinds = {float: (int, float), Path: (str,)}.get(shape, (shape,))
     fits = isinstance(value, kinds) and (shape is bool or not isinstance(value, bool))
     return [] if fits else [f"{where}: {value!r} is no {shape}"]
 
 
-def _misfits_of_table(value: Any, shape: Any, where: str) -> list[str]:
+def _misfits_of_struct(value: Any, shape: type[Struct], where: str) -> list[str]:
     if not isinstance(value, dict):
         return [f"{where}: {value!r} is no object"]
-    hints = get_type_hints(shape, include_extras=True)
-    found = [f"{where}: `{key}` is not in {shape.__name__}" for key in value.keys() - hints.keys()]
-    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
-    lacking = (hints.keys() - optional - value.keys()) if shape.__total__ else set()
-    found += [f"{where}: `{key}` of {shape.__name__} is missing" for key in lacking]
-    for key in value.keys() & hints.keys():
+    names = {"Mapping": Mapping, "Sequence": Sequence, "Path": Path} | {
+        kind.__name__: kind for kind in _subclasses(Struct) if kind.__module__.startswith("dragoman.")
+    }
+    hints = get_type_hints(shape, localns=names)
+    keys = set(field_names(shape))
+    found = [f"{where}: `{key}` is not in {shape.__name__}" for key in value.keys() - keys]
+    absent = {key for key in keys if UnsetType in get_args(hints[key])}
+    absent |= set(defaults(shape)) if shape.__struct_config__.omit_defaults else set()
+    found += [f"{where}: `{key}` of {shape.__name__} is missing" for key in keys - absent - value.keys()]
+    for key in value.keys() & keys:
         found += misfits(value[key], hints[key], f"{where}.{key}")
     return found
+
+
+def _subclasses(kind: type[Struct]) -> list[type[Struct]]:
+    return [one for direct in kind.__subclasses__() for one in (direct, *_subclasses(direct))]

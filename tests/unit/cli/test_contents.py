@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.output import part_json, save
+from dragoman.cli.output import part_reports, save
 from dragoman.errors import DragomanError
 from dragoman.model import Part
+from dragoman.struct import encoded
 
 IMAGE = Part(kind="image", data=b"abc", mime_type="image/png", text="[image]")
 
 
 def test_bytes_are_base64_unless_they_were_saved() -> None:
-    whole = part_json(IMAGE)
+    (whole,) = encoded(part_reports([IMAGE], {}))
     assert base64.b64decode(whole["data"]) == b"abc"
-    saved = part_json(IMAGE, Path("x.png"))
+    (saved,) = encoded(part_reports([IMAGE], {0: Path("x.png")}))
     assert (saved["file"], saved["size"], "data" in saved) == ("x.png", 3, False)
-    assert part_json(Part(kind="structured", value=[1])) == {"kind": "structured", "value": [1]}
+    data = Part(kind="structured", value=[1])
+    assert encoded(part_reports([data], {})) == [{"kind": "structured", "value": [1]}]
 
 
 @pytest.mark.parametrize(

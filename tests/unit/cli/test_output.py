@@ -13,6 +13,7 @@ from dragoman import Http, ServerSpec, Sse, Stdio
 from dragoman.cli import output
 from dragoman.errors import DragomanError, InvalidSpecError
 from dragoman.model import Note, Origin
+from dragoman.struct import encoded
 from dragoman.trust.masking import MASK
 
 
@@ -152,7 +153,7 @@ def test_a_remote_spec_as_json_masks_its_headers() -> None:
 
 def test_a_problem_as_json_has_its_place_or_empty_fields() -> None:
     problem = InvalidSpecError("m", problems=["p"], source="f", pointer="k", line=3, hint="h")
-    assert output.problem_json(problem) == {
+    assert json.loads(json.dumps(encoded(output.ProblemReport.of(problem)))) == {
         "code": "config.invalid",
         "source": "f",
         "line": 3,
@@ -161,7 +162,7 @@ def test_a_problem_as_json_has_its_place_or_empty_fields() -> None:
         "hint": "h",
         "problems": ["p"],
     }
-    assert output.problem_json(DragomanError("m")) == {
+    assert json.loads(json.dumps(encoded(output.ProblemReport.of(DragomanError("m"))))) == {
         "code": "error",
         "source": "",
         "line": None,

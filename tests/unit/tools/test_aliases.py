@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from dragoman.tools import names as naming
-from dragoman.tools.names import GEMINI, OPENAI, assign
+from dragoman.tools.export.apis.gemini import NAMES as GEMINI
+from dragoman.tools.export.apis.openai import NAMES as OPENAI
+from dragoman.tools.names import assign
 
 pytestmark = pytest.mark.requirement("kode-registry.naming")
 

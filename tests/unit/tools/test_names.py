@@ -4,11 +4,9 @@ import re
 
 import pytest
 
+from dragoman.tools.export.apis import APIS, model_api
 from dragoman.tools.names import (
-    ANTHROPIC,
     DEFAULT_TEMPLATE,
-    GEMINI,
-    OPENAI,
     NameTable,
     Outcome,
     Pair,
@@ -96,7 +94,7 @@ def test_unambiguous_name_cannot_be_occupied() -> None:
 
 @pytest.mark.parametrize("wanted", ["", "1", "\u67e5", "a" * 300, "a b", "\ud800", "-"])
 def test_unambiguous_name_is_legal_for_every_api(wanted: str) -> None:
-    for rule in (OPENAI, ANTHROPIC, GEMINI):
+    for rule in (model_api(api).names for api in APIS):
         assert rule.allows(unambiguous(Pair("s", wanted), wanted))
 
 

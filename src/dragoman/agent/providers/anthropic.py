@@ -24,7 +24,7 @@ from dragoman.agent.providers.parsing import (
     to_turns,
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
-from dragoman.tools.result.render import anthropic_content
+from dragoman.tools.export.apis.anthropic import anthropic_content
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:

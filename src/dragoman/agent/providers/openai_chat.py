@@ -25,7 +25,7 @@ from dragoman.agent.providers.parsing import (
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
 from dragoman.struct import MutableStruct, field
-from dragoman.tools.result.render import chat_content
+from dragoman.tools.export.apis.openai import chat_content
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from dragoman.agent.providers.request import (
     is_transient,
     words_of,
 )
-from dragoman.tools.result.render import responses_output
+from dragoman.tools.export.apis.responses import responses_output
 from dragoman.tools.search.finders import SEARCH
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
-from dragoman.cli.output import part_json, save
+from dragoman.cli.output import ErrorReport, PartReport, part_reports, save
 from dragoman.cli.remote import current_command, divert, here
 from dragoman.errors import (
     CallDeniedError,
@@ -31,16 +31,33 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.model import Handlers
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dragoman.cli.connect import Connected
-    from dragoman.cli.json_shapes import CallReport, ErrorShape
-    from dragoman.model import CallRequest, ServerSpec, Settings, ToolDef, ToolResult
+    from dragoman.model import CallRequest, ServerSpec, Settings, SourceRef, ToolDef, ToolResult
 
 LONGEST_ABOUT = 60
 """Columns for the description of an argument in errors; `tools --schema` shows all of it."""
+
+
+class CallReport(Report, kw_only=True):
+    """`dragoman call --json`."""
+
+    server: str
+    tool: str
+    """The exposed name."""
+    success: bool
+    text: str
+    error: ErrorReport | None
+    structured: Any
+    parts: Sequence[PartReport]
+    sources: Sequence[SourceRef]
+    """The sources of the answer."""
+    duration: float
+    call_id: str
 
 
 @click.command(cls=AdHocCommand, epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
@@ -402,24 +419,16 @@ def _check_connected(live: Connected, server: str, seconds: float) -> None:
         raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
 
 
-def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
-    error = result.exception
-    sources = result.provenance.sources if result.provenance else ()
-    return {
-        "server": result.provenance.server if result.provenance else tool.server,
-        "tool": tool.name,
-        "success": result.success,
-        "text": result.text,
-        "error": None if error is None else cast("ErrorShape", output.error_json(error)),
-        "structured": result.structured,
-        "parts": [part_json(part, saved.get(index)) for index, part in enumerate(result.parts)],
-        "sources": [
-            {"title": one.title, "locator": one.locator, "url": one.url, "updated": one.updated}
-            for one in sources
-        ],
-        "duration": round(result.duration, 6),
-        "call_id": result.call_id,
-    }
+def _report(tool: ToolDef, result: ToolResult, saved: Mapping[int, Path]) -> CallReport:
+    return CallReport.of(
+        result,
+        server=result.provenance.server if result.provenance else tool.server,
+        tool=tool.name,
+        error=None if result.exception is None else ErrorReport.of_error(result.exception),
+        parts=part_reports(result.parts, saved),
+        sources=result.provenance.sources if result.provenance else (),
+        duration=round(result.duration, 6),
+    )
 
 
 def _print_sources(result: ToolResult, settings: Settings) -> None:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli import output
 from dragoman.cli.options import SERVERS, Duration, Options, common_options, timeout_option
 from dragoman.errors import DragomanError
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dragoman.cli.json_shapes import CallRecordShape, CallsReport
     from dragoman.observe.call_history import CallRecord
 
 _FEW_MILLISECONDS = 0.0995
+
+
+class CallsReport(Report, kw_only=True):
+    """`dragoman calls --json`."""
+
+    file: str
+    calls: Sequence[CallRecord]
+    """As `calls show` prints one."""
 
 
 @click.group(invoke_without_command=True)
@@ -57,8 +65,7 @@ def calls(
         limit=limit,
     )
     if options.json:
-        report: CallsReport = {"file": str(history.path), "calls": [_shape(one) for one in found]}
-        output.say_json(report)
+        output.say_json(CallsReport(file=str(history.path), calls=found))
         return
     if not found and history.path.exists():
         output.say("No matching calls.")
@@ -82,7 +89,7 @@ def show(options: Options, number: str) -> None:
     """Show one call: time, duration, arguments and result."""
     one = _find(number)
     if options.json:
-        output.say_json(_shape(one))
+        output.say_json(one)
         return
     facts = {
         "call": f"{one.number} ({one.call_id})",
@@ -135,23 +142,6 @@ def _find(key: str) -> CallRecord:
         msg = f"no recorded call `{key}`"
         raise DragomanError(msg, hint="run `dragoman calls` for a list")
     return found
-
-
-def _shape(one: CallRecord) -> CallRecordShape:
-    arguments: Any = one.arguments
-    return {
-        "number": one.number,
-        "call_id": one.call_id,
-        "at": one.at,
-        "server": one.server,
-        "tool": one.tool,
-        "duration": round(one.duration, 6),
-        "error_code": one.error_code,
-        "arguments": arguments,
-        "missing": {place: str(why) for place, why in one.missing.items()},
-        "result": one.result,
-        "result_chars": one.result_chars,
-    }
 
 
 def _show(found: Sequence[CallRecord]) -> None:

@@ -4,21 +4,76 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman.cli import exits, known, output
 from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options, typed
+from dragoman.cli.output import ProblemReport
 from dragoman.errors import ConfigError, MissingVariableError
+from dragoman.struct import Report
 from dragoman.trust.layers import inputs_of, settings_text, without_effect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dragoman.model import ServerSpec, Settings, Statement
 
 _LONGEST = 200
 """Characters shown of one setting."""
+
+
+class HostRow(Report, kw_only=True):
+    """Another app on this machine."""
+
+    app: str
+    title: str
+    use: bool | None
+    """Whether its servers are used; null until you decide."""
+    files: Sequence[str]
+    servers: Sequence[str]
+
+
+class HostsReport(Report, kw_only=True):
+    """`dragoman config hosts --json`."""
+
+    hosts: Sequence[HostRow]
+
+
+class SettingRow(Report, kw_only=True):
+    """A setting of the project that has no effect."""
+
+    source: str
+    line: int | None
+    pointer: str
+    key: str
+
+
+class ConfigReport(Report, kw_only=True):
+    """`dragoman config show --json`."""
+
+    profile: str
+    root: str
+    enabled: bool
+    auto_reload: bool
+    call_log: bool | None
+    health_check_interval: float
+    naming: str
+    servers: Sequence[Mapping[str, Any]]
+    unapproved: Sequence[Mapping[str, Any]]
+    """Definitions of the project that are not in effect."""
+    without_effect: Sequence[SettingRow]
+    problems: Sequence[ProblemReport]
+
+
+class CheckReport(Report, kw_only=True):
+    """`dragoman config check --json`."""
+
+    ok: bool
+    problems: Sequence[ProblemReport]
+    warnings: Sequence[ProblemReport]
 
 
 @click.group()
@@ -56,18 +111,17 @@ def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
         discover.remember(names or found, use=use == "yes")
     used, ignored = discover.in_use(), discover.ignored()
     rows = [
-        {
-            "app": host.name,
-            "title": host.title,
-            "use": True if host.name in used else False if host.name in ignored else None,
-            "files": list(host.files),
-            "servers": [spec.name for spec in host.servers],
-        }
+        HostRow.of(
+            host,
+            app=host.name,
+            use=True if host.name in used else False if host.name in ignored else None,
+            servers=[spec.name for spec in host.servers],
+        )
         for host in found.values()
         if not names or host.name in names
     ]
     if options.json:
-        output.say_json({"hosts": rows})
+        output.say_json(HostsReport(hosts=rows))
         return
     if not rows:
         output.say("No other app with servers found.")
@@ -96,19 +150,13 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     idle = [] if names else without_effect(settings)
     if options.json:
         output.say_json(
-            {
-                "profile": settings.profile,
-                "root": settings.root,
-                "enabled": settings.enabled,
-                "auto_reload": settings.auto_reload,
-                "call_log": settings.call_log,
-                "health_check_interval": settings.health_check_interval,
-                "naming": settings.naming,
-                "servers": [output.spec_json(spec) for spec in shown],
-                "unapproved": [output.spec_json(spec) for spec in theirs],
-                "without_effect": [_setting_json(one) for one in idle],
-                "problems": [output.problem_json(problem) for problem in settings.problems],
-            }
+            ConfigReport.of(
+                settings,
+                servers=[output.spec_json(spec) for spec in shown],
+                unapproved=[output.spec_json(spec) for spec in theirs],
+                without_effect=[SettingRow.of(one) for one in idle],
+                problems=[ProblemReport.of(problem) for problem in settings.problems],
+            )
         )
         return
     if not settings.enabled:
@@ -132,10 +180,6 @@ def show(options: Options, names: tuple[str, ...]) -> None:
 def _shortened_setting(one: Statement) -> str:
     text = settings_text(one, _LONGEST)
     return text.replace(one.source, output.shorten_path(one.source), 1)
-
-
-def _setting_json(one: Statement) -> dict[str, object]:
-    return {"source": one.source, "line": one.line, "pointer": one.pointer, "key": one.key}
 
 
 def _show_server(spec: ServerSpec, note: str = "") -> None:
@@ -187,11 +231,11 @@ def check(options: Options, *, strict: bool) -> None:
     warnings = [*settings.warnings, *_warnings(settings)]
     if options.json:
         output.say_json(
-            {
-                "ok": not settings.problems,
-                "problems": [output.problem_json(problem) for problem in settings.problems],
-                "warnings": [output.problem_json(problem) for problem in warnings],
-            }
+            CheckReport(
+                ok=not settings.problems,
+                problems=[ProblemReport.of(problem) for problem in settings.problems],
+                warnings=[ProblemReport.of(problem) for problem in warnings],
+            )
         )
     else:
         for problem in settings.problems:
@@ -261,18 +305,7 @@ def paths(options: Options) -> None:
     """List the configuration files in order of precedence, and what was found."""
     settings = options.load()
     if options.json:
-        output.say_json(
-            [
-                {
-                    "path": source.path,
-                    "scope": source.scope,
-                    "dialect": source.dialect,
-                    "status": source.status,
-                    "servers": source.servers,
-                }
-                for source in settings.sources
-            ]
-        )
+        output.say_json(settings.sources)
         return
     colours = {"loaded": "green", "broken": "red", "hidden": "yellow", "absent": None}
     width = max((len(output.shorten_path(source.path)) for source in settings.sources), default=0)

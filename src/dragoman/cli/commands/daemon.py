@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,11 +16,27 @@ from dragoman.cli.exits import Exit
 from dragoman.cli.options import Duration, Options, common_options
 from dragoman.errors import DragomanError
 from dragoman.gateway import client
-
-if TYPE_CHECKING:
-    from dragoman.cli.json_shapes import DaemonReport
+from dragoman.struct import UNSET, Report, UnsetType
 
 STOP_SECONDS = 20.0
+
+
+class StartReport(Report, kw_only=True):
+    """`dragoman daemon start --json`."""
+
+    running: bool
+    pid: int
+    version: str
+    started: bool
+    """Whether this command started it."""
+
+
+class StopReport(Report, kw_only=True):
+    """`dragoman daemon stop --json`, and `status` if none runs."""
+
+    running: bool
+    stopped: bool | UnsetType = UNSET
+    """`stop`: whether one was running."""
 
 
 @click.group()
@@ -50,13 +66,8 @@ def start(options: Options, *, idle: float | None, foreground: bool) -> int:
     except (client.DaemonError, OSError) as error:
         raise DragomanError(str(error), hint="see `dragoman daemon logs`") from error
     if options.json:
-        report: DaemonReport = {
-            "running": True,
-            "pid": found["pid"],
-            "version": found["version"],
-            "started": found["started"],
-        }
-        output.say_json(report)
+        pid, version, started = found["pid"], found["version"], found["started"]
+        output.say_json(StartReport(running=True, pid=pid, version=version, started=started))
     else:
         what = "Daemon started" if found["started"] else "The daemon is already running"
         output.say(f"{what} (process {found['pid']}).")
@@ -81,8 +92,7 @@ def stop(options: Options) -> int:
                 )
             time.sleep(0.02)
     if options.json:
-        report: DaemonReport = {"running": False, "stopped": found is not None}
-        output.say_json(report)
+        output.say_json(StopReport(running=False, stopped=found is not None))
     else:
         output.say("Daemon stopped." if found is not None else "No daemon is running.")
     return Exit.DONE
@@ -95,7 +105,7 @@ def status(options: Options) -> int:
     """Show whether the daemon runs, and which servers it keeps."""
     found = _ask(client.paths(), "dragoman/status") if client.is_supported() else None
     if options.json:
-        output.say_json({"running": found is not None, **(found or {})})
+        output.say_json(found or StopReport(running=False))
         return Exit.DONE
     if found is None:
         output.say("No daemon is running. Start one: dragoman daemon start")

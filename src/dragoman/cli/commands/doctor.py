@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -16,17 +16,62 @@ from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import broken_entries, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
+from dragoman.cli.output import ErrorReport, ProblemReport
+from dragoman.cli.reviews import ReviewReport, review_report
+from dragoman.struct import UNSET, Report, UnsetType
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from dragoman.cli.json_shapes import DiagnosisShape, DoctorReport
+    from dragoman.cli.commands.fix import FixReport
     from dragoman.diagnosis.doctor import Diagnosis, Stage
     from dragoman.diagnosis.review import Review
     from dragoman.model import ServerSpec, Settings
+    from dragoman.trust.findings import Finding
 
 AT_ONCE = 8
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+
+
+class StageReport(Report, kw_only=True):
+    """One stage of a diagnosis."""
+
+    stage: str
+    """`config`, `approval`, `variables`, `command` or `address`, `start` or `connect`, `handshake`,
+    `listing`, `schemas`, `probe`."""
+    outcome: Literal["ok", "warning", "failed"]
+    seconds: float
+    detail: str
+
+
+class DiagnosisReport(Report, kw_only=True):
+    """One server of `doctor`."""
+
+    name: str
+    ok: bool
+    transport: str
+    stages: Sequence[StageReport]
+    cause: ErrorReport | None
+    exit_code: int | None
+    """The exit code of the server, if it ended by itself."""
+    stderr: Sequence[str]
+    """The last stderr lines of the server; secrets are masked."""
+    hints: Sequence[str]
+    review: ReviewReport
+    """Advice; it does not change `ok` or the exit code."""
+
+
+class DoctorReport(Report, kw_only=True):
+    """`dragoman doctor --json`."""
+
+    ok: bool
+    servers: Sequence[DiagnosisReport]
+    problems: Sequence[ProblemReport]
+    """Problems in configuration files, as in `config check`."""
+    look_alikes: Sequence[Finding]
+    """Names of servers, or of tools of different servers, that look the same."""
+    fixes: Sequence[FixReport] | UnsetType = UNSET
+    """With `--fix`."""
 
 
 @click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
@@ -50,7 +95,6 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
     attack, names that look alike, and packages without an exact version.
     """
     from dragoman.cli.commands.fix import fix
-    from dragoman.cli.json_shapes import finding_json
     from dragoman.diagnosis.explain import explain
     from dragoman.diagnosis.review import look_alikes, review
 
@@ -69,15 +113,15 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
         ]
     )
     if options.json:
-        report: DoctorReport = {
-            "ok": code is Exit.DONE,
-            "servers": [_json(one, looked) for one, looked in zip(found, reviews, strict=True)],
-            "problems": [output.problem_json(problem) for problem in problems],
-            "look_alikes": [finding_json(finding) for finding in alike],
-        }
-        if fixes:
-            report["fixes"] = fix(options, found)
-        output.say_json(report)
+        output.say_json(
+            DoctorReport(
+                ok=code is Exit.DONE,
+                servers=[_report(one, looked) for one, looked in zip(found, reviews, strict=True)],
+                problems=[ProblemReport.of(problem) for problem in problems],
+                look_alikes=alike,
+                fixes=fix(options, found) if fixes else UNSET,
+            )
+        )
     else:
         before = ""
         # The servers that work come first, so that what needs attention stands at the end.
@@ -149,34 +193,21 @@ async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[Se
             return list(await asyncio.gather(*map(check, specs)))
 
 
-def _json(one: Diagnosis, looked: Review) -> DiagnosisShape:
-    from dragoman.cli.json_shapes import review_json
-
-    return {
-        "name": one.spec.name,
-        "ok": one.ok,
-        "transport": one.spec.kind,
-        "stages": [
-            {
-                "stage": stage.name,
-                "outcome": stage.outcome,
-                "seconds": round(stage.seconds, 6),
-                "detail": stage.detail,
-            }
-            for stage in one.stages
+def _report(one: Diagnosis, looked: Review) -> DiagnosisReport:
+    cause = None
+    if one.error is not None and one.explanation is not None:
+        cause = ErrorReport(code=one.error.code, message=one.explanation.cause, hint=one.hint)
+    return DiagnosisReport.of(
+        one,
+        name=one.spec.name,
+        transport=one.spec.kind,
+        stages=[
+            StageReport.of(stage, stage=stage.name, seconds=round(stage.seconds, 6)) for stage in one.stages
         ],
-        "cause": None
-        if one.error is None or one.explanation is None
-        else {
-            "code": one.error.code,
-            "message": one.explanation.cause,
-            "hint": one.hint,
-        },
-        "exit_code": one.exit_code,
-        "stderr": one.stderr.splitlines(),
-        "hints": one.hints,
-        "review": review_json(looked),
-    }
+        cause=cause,
+        stderr=one.stderr.splitlines(),
+        review=review_report(looked),
+    )
 
 
 def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:

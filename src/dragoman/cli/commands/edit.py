@@ -23,14 +23,58 @@ from dragoman.cli.options import Options, common_options
 from dragoman.config.load import refused
 from dragoman.errors import ConfigError, DragomanError, ServerError
 from dragoman.model import Http, ServerSpec, Sse, Stdio
+from dragoman.struct import Report
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.cli.options import Options
     from dragoman.config.write import Item, Target
     from dragoman.model import Settings, Transport
+
+
+class CatalogEntry(Report, kw_only=True):
+    """One server of `dragoman add --list --json`."""
+
+    name: str
+    description: str
+    needs: str
+    """What has to be installed: `node` or `uv`; empty for a remote server."""
+    command: str
+    takes: str
+    """What its arguments are; empty if it takes none."""
+    variables: Sequence[str]
+    """The environment variables that it requires."""
+
+
+class AddReport(Report, kw_only=True):
+    """`dragoman add --json`."""
+
+    added: str
+    file: str
+    in_effect: bool
+    server: Mapping[str, Any]
+    """As in `config show`."""
+
+
+class RemoveReport(Report, kw_only=True):
+    """`dragoman remove --json`."""
+
+    removed: str
+    file: str
+    still_defined: Sequence[Mapping[str, Any]]
+    """Where else it is defined."""
+
+
+class SwitchReport(Report, kw_only=True):
+    """`dragoman enable --json` and `disable --json`."""
+
+    server: str
+    enabled: bool
+    changed: bool
+    file: str
+
 
 # ── `dragoman add`: a command, a URL or a name of the catalog becomes a spec
 
@@ -42,14 +86,7 @@ def list_catalogue(options: Options) -> None:
     items = catalogue().values()
     if options.json:
         shown = [
-            {
-                "name": item.name,
-                "description": item.description,
-                "needs": item.needs,
-                "command": full_command(item.spec().transport),
-                "takes": item.takes,
-                "variables": item.variables(),
-            }
+            CatalogEntry.of(item, command=full_command(item.spec().transport), variables=item.variables())
             for item in items
         ]
         output.say_json(shown)
@@ -326,7 +363,7 @@ def remove(options: Options, name: str) -> None:
     left = options.load().server(name)
     if options.json:
         others = [output.origin_json(left.origin)] if left else []
-        output.say_json({"removed": name, "file": str(target.path), "still_defined": others})
+        output.say_json(RemoveReport(removed=name, file=str(target.path), still_defined=others))
         return
     output.say(f"Removed `{name}` from {output.shorten_path(str(target.path))}")
     if left is not None:
@@ -441,9 +478,7 @@ def _write(options: Options, target: Target, spec: ServerSpec, *, replace: bool)
     in_effect = written is not None and _same_file(written.origin.source, target.path)
     if options.json:
         shown = output.spec_json(written if written is not None and in_effect else spec)
-        output.say_json(
-            {"added": spec.name, "file": str(target.path), "in_effect": in_effect, "server": shown}
-        )
+        output.say_json(AddReport(added=spec.name, file=str(target.path), in_effect=in_effect, server=shown))
         return
     output.say(f"Added `{spec.name}` to {output.shorten_path(str(target.path))}")
     if not in_effect:
@@ -471,7 +506,7 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
     if changed:
         write.switch(target, name, spec.origin.pointer, on=on)
     if options.json:
-        output.say_json({"server": name, "enabled": on, "changed": changed, "file": str(target.path)})
+        output.say_json(SwitchReport(server=name, enabled=on, changed=changed, file=str(target.path)))
         return
     where = output.shorten_path(str(target.path))
     state = "enabled" if on else "disabled"

@@ -12,11 +12,11 @@ import click
 from dragoman.cli import output
 from dragoman.cli.commands.set_ import mask_diff, parse_values, show_diff, target_for
 from dragoman.errors import ConfigError
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dragoman.cli.json_shapes import FixShape
     from dragoman.cli.options import Options
     from dragoman.diagnosis.doctor import Diagnosis
 
@@ -25,11 +25,22 @@ _PLACEHOLDER = "…"
 """Stands in an advice for what only the user knows; such a command is not carried out."""
 
 
-def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixShape]:
+class FixReport(Report, kw_only=True):
+    """One change of `dragoman doctor --fix`."""
+
+    server: str
+    file: str
+    diff: str
+    """Masked."""
+    written: bool
+    """Whether the user agreed, or `--yes` did."""
+
+
+def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixReport]:
     """Write what the doctor advises, server by server, after the user agreed; return what was done."""
     from dragoman.config import write
 
-    done: list[FixShape] = []
+    done: list[FixReport] = []
     for one in found:
         name = one.spec.name
         if not (values := _advised(one)):
@@ -45,13 +56,14 @@ def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixShape]:
         agreed = _ask(options, name, diff)
         if agreed:
             write.change_values(target, name, spec.origin.pointer, values)
-        done.append({"server": name, "file": str(target.path), "diff": mask_diff(diff), "written": agreed})
+        shown = mask_diff(diff)
+        done.append(FixReport(server=name, file=str(target.path), diff=shown, written=agreed))
         if agreed and not options.json:
             where = output.shorten_path(str(target.path))
             output.say(f"Wrote {where}. Check again: dragoman doctor {name}", fg="green")
     if not done and not options.json:
         output.say("Nothing that --fix can write.")
-    left = [one["server"] for one in done if not one["written"]]
+    left = [one.server for one in done if not one.written]
     if left and not options.json and not _can_ask():
         output.warn(f"Not written. To write it: dragoman doctor --fix --yes {' '.join(left)}")
     return done

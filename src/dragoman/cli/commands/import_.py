@@ -18,17 +18,18 @@ from dragoman.cli.commands.edit import target_of
 from dragoman.cli.exits import Exit
 from dragoman.cli.known import unknown_among
 from dragoman.cli.options import Options, common_options
+from dragoman.cli.output import ProblemReport
 from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.config.load import refused
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
-from dragoman.struct import MutableStruct, field
+from dragoman.struct import MutableStruct, Report, field
 from dragoman.suggest import suggest
 from dragoman.trust.layers import inputs_of, of_project
 from dragoman.trust.masking import mask_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.config.export import Loss
     from dragoman.config.write import Target
@@ -51,6 +52,29 @@ class _Host(MutableStruct):
     title: str
     settings: Settings
     servers: list[_Found] = field(default_factory=list[_Found])
+
+
+class ImportedServer(Report, kw_only=True):
+    """One server of another app."""
+
+    host: str
+    status: Literal["new", "replaces", "taken", "refused", "left"]
+    why: str
+    """The reason why it is not imported."""
+    losses: Sequence[Loss]
+    """What dragoman's format cannot express."""
+    server: Mapping[str, Any]
+    """As in `config show`."""
+
+
+class ImportReport(Report, kw_only=True):
+    """`dragoman import --json`."""
+
+    target: str
+    dialect: str
+    written: bool
+    servers: Sequence[ImportedServer]
+    problems: Sequence[ProblemReport]
 
 
 @click.command(
@@ -225,7 +249,7 @@ def _inputs(spec: ServerSpec) -> list[str]:
 
 def _show(options: Options, hosts: Sequence[_Host], target: Target, *, written: bool) -> None:
     if options.json:
-        output.say_json(_as_json(hosts, target, written=written))
+        output.say_json(_report(hosts, target, written=written))
         return
     for host in hosts:
         files = [source.path for source in host.settings.sources if source.status in ("loaded", "broken")]
@@ -278,21 +302,15 @@ def _show_server(found: _Found, target: Target) -> None:
             output.say(f"      {'skipped':<8} {found.why}")
 
 
-def _as_json(hosts: Sequence[_Host], target: Target, *, written: bool) -> dict[str, Any]:
-    return {
-        "target": str(target.path),
-        "dialect": target.dialect.name,
-        "written": written,
-        "servers": [
-            {
-                "host": host.title,
-                "status": found.status,
-                "why": found.why,
-                "losses": [{"key": loss.key, "why": loss.why} for loss in found.losses],
-                "server": output.spec_json(found.spec),
-            }
+def _report(hosts: Sequence[_Host], target: Target, *, written: bool) -> ImportReport:
+    return ImportReport(
+        target=str(target.path),
+        dialect=target.dialect.name,
+        written=written,
+        servers=[
+            ImportedServer.of(found, host=host.title, server=output.spec_json(found.spec))
             for host in hosts
             for found in host.servers
         ],
-        "problems": [output.problem_json(problem) for host in hosts for problem in host.settings.problems],
-    }
+        problems=[ProblemReport.of(problem) for host in hosts for problem in host.settings.problems],
+    )

@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,8 +15,40 @@ from dragoman.cli.commands.edit import target_of
 from dragoman.cli.options import Options, common_options
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.model import Stdio
+from dragoman.struct import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _OUTCOMES = {"copied": "goes to dragoman", "known": "dragoman has it already", "kept": "stays"}
+
+
+class MoveRow(Report, kw_only=True):
+    """One server of an app into which dragoman is installed."""
+
+    server: str
+    outcome: Literal["copied", "known", "kept"]
+    """It goes to dragoman, dragoman has it already, or it stays in the app."""
+    why: str
+    """The reason why it stays."""
+
+
+class InstallReport(Report, kw_only=True):
+    """`dragoman install --json`."""
+
+    host: str
+    file: str
+    """The app's file that gets the gateway."""
+    servers: Sequence[MoveRow]
+    written: bool
+
+
+class UndoReport(Report, kw_only=True):
+    """`dragoman install --undo --json`."""
+
+    host: str
+    restored: Sequence[str]
+    """The app's files that are as they were before."""
 
 
 @click.command()
@@ -37,7 +69,7 @@ def install(options: Options, host: str, *, writes: bool, undoes: bool) -> None:
     if undoes:
         files = installing.undo(host)
         shown = [output.shorten_path(str(path)) for path in files]
-        _say(options, {"host": host, "restored": shown}, [f"restored {path}" for path in shown])
+        _say(options, UndoReport(host=host, restored=shown), [f"restored {path}" for path in shown])
         return
     theirs = Options(profile=host, debug=options.debug, alone=True)
     planned = installing.plan(
@@ -50,22 +82,21 @@ def install(options: Options, host: str, *, writes: bool, undoes: bool) -> None:
     )
     if writes and not planned.is_installed:
         installing.install(planned)
-    moves = [{"server": move.spec.name, "outcome": move.outcome, "why": move.why} for move in planned.moves]
-    facts = {"host": host, "file": str(planned.target.path), "servers": moves, "written": writes}
+    moves = [MoveRow.of(move, server=move.spec.name) for move in planned.moves]
+    report = InstallReport(host=host, file=str(planned.target.path), servers=moves, written=writes)
     title, place = dialect(host).title, output.shorten_path(str(planned.target.path))
     if planned.is_installed:
-        _say(options, facts, [f"{title} uses dragoman already ({place})"])
+        _say(options, report, [f"{title} uses dragoman already ({place})"])
         return
     lines = [_line(move) for move in moves]
     done = "uses" if writes else "would use"
     lines.append(f"{title} {done} `dragoman serve` ({place})")
     lines.append(f"undo: dragoman install {host} --undo" if writes else "add --write to change the files")
-    _say(options, facts, lines)
+    _say(options, report, lines)
 
 
-def _line(move: dict[str, Any]) -> str:
-    where = _OUTCOMES[move["outcome"]]
-    return f"{move['server']}: {where}" + (f", since {move['why']}" if move["why"] else "")
+def _line(move: MoveRow) -> str:
+    return f"{move.server}: {_OUTCOMES[move.outcome]}" + (f", since {move.why}" if move.why else "")
 
 
 def _command() -> Stdio:
@@ -77,9 +108,9 @@ def _command() -> Stdio:
     return Stdio(sys.executable, ["-P", "-m", "dragoman", "serve"])
 
 
-def _say(options: Options, facts: dict[str, Any], lines: list[str]) -> None:
+def _say(options: Options, report: Report, lines: list[str]) -> None:
     if options.json:
-        output.say_json(facts)
+        output.say_json(report)
         return
     for line in lines:
         click.echo(output.safe(line))

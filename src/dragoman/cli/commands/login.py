@@ -20,16 +20,24 @@ from dragoman.cli.known import named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
 from dragoman.errors import AuthRequiredError
 from dragoman.model import LoginUI
+from dragoman.struct import Report
 from dragoman.trust.addresses import read_link, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dragoman.cli.json_shapes import LoginReport
     from dragoman.model import ServerSpec, Settings
 
 SECONDS = 600.0
 """How long a person may take, if `--timeout` does not change it."""
+
+
+class LoginReport(Report, kw_only=True):
+    """`dragoman login --json` and `logout --json`."""
+
+    server: str
+    logged_in: bool
+    changed: bool
 
 
 @click.command()
@@ -174,7 +182,6 @@ def _has_browser(env: Mapping[str, str]) -> bool:
 
 def _report(options: Options, name: str, *, logged_in: bool, changed: bool, text: str) -> None:
     if options.json:
-        report: LoginReport = {"server": name, "logged_in": logged_in, "changed": changed}
-        output.say_json(report)
+        output.say_json(LoginReport(server=name, logged_in=logged_in, changed=changed))
     else:
         output.say(text)

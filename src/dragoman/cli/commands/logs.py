@@ -16,12 +16,23 @@ from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
 from dragoman.server.process.stderr_log import kept_files
 from dragoman.storage.files import open_regular
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from dragoman.cli.json_shapes import LogsReport
+    from collections.abc import Sequence
+
     from dragoman.model import ServerSpec, Settings
 
 _BLOCK = 64 * 1024
+
+
+class LogsReport(Report, kw_only=True):
+    """`dragoman logs --json`."""
+
+    server: str
+    file: str | None
+    """The log file; null if the server was started to read its output."""
+    lines: Sequence[str]
 
 
 @click.command()
@@ -50,8 +61,7 @@ def logs(options: Options, name: str, lines: int) -> None:
         if len(found) < lines:
             found = [*_tail(path, lines - len(found)), *found]
     if options.json:
-        report: LogsReport = {"server": name, "file": str(paths[-1]) if paths else None, "lines": found}
-        output.say_json(report)
+        output.say_json(LogsReport(server=name, file=str(paths[-1]) if paths else None, lines=found))
         return
     for line in found:
         output.say(line)

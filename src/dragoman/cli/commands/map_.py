@@ -20,6 +20,7 @@ from dragoman.cli.known import known_registry
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
 from dragoman.errors import BulkError, UnknownServerError
 from dragoman.model import Handlers
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dragoman.bulk.run import Executor
     from dragoman.bulk.tables import Table
     from dragoman.cli.connect import Connected
-    from dragoman.cli.json_shapes import MapPlanReport, MapReport
     from dragoman.model import CallRequest, Settings, ToolDef
 
 TICK = 0.2
@@ -36,6 +36,61 @@ DRAIN_SECONDS = 10.0
 """How long Ctrl-C waits for the answers of calls that were sent."""
 BAR = 20
 MAX_RANGES = 12
+
+
+class MapReport(Report, kw_only=True):
+    """`dragoman map --json`."""
+
+    server: str
+    tool: str
+    """The exposed name."""
+    rows: int
+    ok: int
+    failed: int
+    unknown: int
+    """Rows that were sent without a recorded answer."""
+    open: int
+    """Rows without an outcome, which the next run would send."""
+    earlier: int
+    """Rows whose outcome an earlier run recorded."""
+    unknown_rows: Sequence[int]
+    """Their numbers, counted from 1."""
+    out: str
+    journal: str
+    seconds: float
+
+
+class RowProblem(Report, kw_only=True):
+    """A row that cannot be sent."""
+
+    row: int
+    problem: str
+
+
+class MapPlanReport(Report, kw_only=True):
+    """`dragoman map --dry-run --json`."""
+
+    server: str
+    tool: str
+    rows: int
+    done: int
+    """Rows with a recorded outcome."""
+    calls: int
+    """Calls that the run would make."""
+    invalid: int
+    problems: Sequence[RowProblem]
+    """The first of the invalid rows."""
+    unknown_rows: Sequence[int]
+    repeats_unknown: bool
+    """Whether the run would send those again."""
+    sample: Any
+    """The arguments of the first call."""
+    concurrency: int
+    rate: float | None
+    seconds_per_call: float | None
+    """The median of recorded calls; null without any."""
+    seconds: float | None
+    """The estimated time; null if it is not known."""
 
 
 @click.command("map", cls=AdHocCommand, epilog="See docs/how-to/bulk.md for examples.")
@@ -280,21 +335,16 @@ async def _finish(options: Options, tool: ToolDef, job: _Job, work: BulkRun, rep
     if job.out is not None:
         await asyncio.to_thread(write_results, job.out, job.table, work.outcomes())
     if options.json:
-        shape: MapReport = {
-            "server": tool.server,
-            "tool": tool.name,
-            "rows": report.rows,
-            "ok": report.ok,
-            "failed": report.failed,
-            "unknown": report.unknown,
-            "open": report.open,
-            "earlier": report.earlier,
-            "unknown_rows": list(report.unknown_rows),
-            "out": str(job.out),
-            "journal": str(job.journal),
-            "seconds": round(report.seconds, 3),
-        }
-        output.say_json(shape)
+        output.say_json(
+            MapReport.of(
+                report,
+                server=tool.server,
+                tool=tool.name,
+                out=str(job.out),
+                journal=str(job.journal),
+                seconds=round(report.seconds, 3),
+            )
+        )
     else:
         parts = [f"{report.ok:,} ok", f"{report.failed:,} failed"]
         parts += [f"{report.unknown:,} unknown"] if report.unknown else []
@@ -352,23 +402,8 @@ def _announce(options: Options, plan: BulkPlan) -> None:
 
 def _show_plan(options: Options, plan: BulkPlan) -> None:
     if options.json:
-        shape: MapPlanReport = {
-            "server": plan.server,
-            "tool": plan.tool,
-            "rows": plan.rows,
-            "done": plan.done,
-            "calls": plan.calls,
-            "invalid": plan.invalid,
-            "problems": [{"row": row, "problem": problem} for row, problem in plan.problems],
-            "unknown_rows": list(plan.unknown_rows),
-            "repeats_unknown": plan.repeats_unknown,
-            "sample": plan.sample,
-            "concurrency": plan.concurrency,
-            "rate": plan.rate,
-            "seconds_per_call": plan.seconds_per_call,
-            "seconds": plan.seconds,
-        }
-        output.say_json(shape)
+        problems = [RowProblem(row=row, problem=problem) for row, problem in plan.problems]
+        output.say_json(MapPlanReport.of(plan, problems=problems))
         return
     output.say(f"{plan.calls:,} calls of {plan.tool}, {plan.concurrency} at once, {_estimate(plan)}")
     if plan.sample is not None:

@@ -15,25 +15,85 @@ from dragoman.cli.commands.call import confirmed, print_text
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
-from dragoman.cli.output import part_json, save
+from dragoman.cli.output import PartReport, part_reports, save
 from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.model import Handlers
+from dragoman.struct import Report
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dragoman.cli.connect import Connected
-    from dragoman.cli.json_shapes import (
-        PromptReport,
-        PromptShape,
-        ReadReport,
-        ResourceShape,
-        SkillShape,
-    )
     from dragoman.model import Part, Prompt, Resource, Skill
 
 T = TypeVar("T")
+
+
+class ResourceRow(Report, kw_only=True):
+    """One resource or template of `resources`."""
+
+    server: str
+    uri: str
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    size: int | None
+    """In bytes; null if the server does not say."""
+    template: bool
+
+
+class ResourcesReport(Report, kw_only=True):
+    """`dragoman resources --json`."""
+
+    resources: Sequence[ResourceRow]
+    errors: Mapping[str, str]
+    """Servers that could not be queried, with the reason."""
+
+
+class SkillRow(Report, kw_only=True):
+    """A skill of a server."""
+
+    server: str
+    uri: str
+    name: str
+    description: str
+    files: Sequence[str]
+    approved: bool
+    problem: str
+    """Why it cannot be used; empty if it can."""
+
+
+class SkillsReport(Report, kw_only=True):
+    """`dragoman skills --json`."""
+
+    skills: Sequence[SkillRow]
+    errors: Mapping[str, str]
+    """Servers that could not be queried, with the reason."""
+
+
+class ReadReport(Report, kw_only=True):
+    """`dragoman read --json`."""
+
+    uri: str
+    parts: Sequence[PartReport]
+
+
+class PromptsReport(Report, kw_only=True):
+    """`dragoman prompts --json`."""
+
+    prompts: Sequence[Prompt]
+    errors: Mapping[str, str]
+
+
+class PromptReport(Report, kw_only=True):
+    """`dragoman prompt --json`."""
+
+    server: str
+    name: str
+    messages: Sequence[Mapping[str, Any]]
+    """Role and content, as sent by the server."""
 
 
 class NothingNamedError(UnknownServerError):
@@ -53,19 +113,11 @@ def resources(options: Options, names: tuple[str, ...]) -> None:
     Read one with `dragoman read URI`.
     """
 
-    def row(one: Resource) -> ResourceShape:
-        return {
-            "server": one.server,
-            "uri": one.uri,
-            "name": one.name,
-            "title": one.title,
-            "description": one.description,
-            "mime_type": one.mime_type,
-            "size": one.size,
-            "template": one.is_template,
-        }
+    def report(found: list[Resource], errors: Mapping[str, str]) -> ResourcesReport:
+        rows = [ResourceRow.of(one, template=one.is_template) for one in found]
+        return ResourcesReport(resources=rows, errors=errors)
 
-    _list(options, names, "resources", lambda live, name: live.mcp.resources(name), row, _resource_line)
+    _list(options, names, "resources", report, lambda live, name: live.mcp.resources(name), _resource_line)
 
 
 @click.command()
@@ -99,18 +151,14 @@ def skills(options: Options, names: tuple[str, ...], *, approved: str | None, lo
             print_text(line, raw=False)
         raise click.exceptions.Exit(code)
 
-    def row(one: Skill) -> SkillShape:
-        return {
-            "server": one.server,
-            "uri": one.uri,
-            "name": one.name,
-            "description": one.description,
-            "files": [file.uri for file in one.files],
-            "approved": one.is_approved,
-            "problem": one.problem,
-        }
+    def report(found: list[Skill], errors: Mapping[str, str]) -> SkillsReport:
+        rows = [
+            SkillRow.of(one, files=[file.uri for file in one.files], approved=one.is_approved)
+            for one in found
+        ]
+        return SkillsReport(skills=rows, errors=errors)
 
-    _list(options, names, "skills", lambda live, name: live.mcp.skills.all(name), row, _skill_line)
+    _list(options, names, "skills", report, lambda live, name: live.mcp.skills.all(name), _skill_line)
 
 
 @click.command()
@@ -132,11 +180,7 @@ def read(options: Options, uri: str, *, server: str | None, folder: Path | None,
     parts = run(_read(options, uri, server))
     saved = save(parts, folder, uri.rstrip("/").rpartition("/")[2])
     if options.json:
-        report: ReadReport = {
-            "uri": uri,
-            "parts": [part_json(part, saved.get(index)) for index, part in enumerate(parts)],
-        }
-        output.say_json(report)
+        output.say_json(ReadReport(uri=uri, parts=part_reports(parts, saved)))
         return
     for index, part in enumerate(parts):
         if not part.data:
@@ -156,16 +200,10 @@ def prompts(options: Options, names: tuple[str, ...]) -> None:
     Fill one in with `dragoman prompt NAME key=value`.
     """
 
-    def row(one: Prompt) -> PromptShape:
-        return {
-            "server": one.server,
-            "name": one.name,
-            "title": one.title,
-            "description": one.description,
-            "arguments": [dict(argument) for argument in one.arguments],
-        }
+    def report(found: list[Prompt], errors: Mapping[str, str]) -> PromptsReport:
+        return PromptsReport(prompts=found, errors=errors)
 
-    _list(options, names, "prompts", lambda live, name: live.mcp.prompts(name), row, _prompt_line)
+    _list(options, names, "prompts", report, lambda live, name: live.mcp.prompts(name), _prompt_line)
 
 
 @click.command()
@@ -188,8 +226,7 @@ def prompt(options: Options, name: str, *, words: tuple[str, ...], server: str |
     fields = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
     owner, messages = run(_prompt(options, name, fields, server))
     if options.json:
-        report: PromptReport = {"server": owner, "name": name, "messages": messages}
-        output.say_json(report)
+        output.say_json(PromptReport(server=owner, name=name, messages=messages))
         return
     for index, message in enumerate(messages):
         click.echo(
@@ -202,14 +239,14 @@ def _list(
     options: Options,
     names: Sequence[str],
     what: str,
+    report: Callable[[list[T], Mapping[str, str]], Report],
     ask: Callable[[Connected, str], Awaitable[list[T]]],
-    row: Callable[[T], Mapping[str, Any]],
     line: Callable[[T], tuple[str, str, str]],
 ) -> None:
     """Print what the servers have, as JSON or grouped by server, and exit."""
     found, errors, code = run(_everywhere(options, names, ask))
     if options.json:
-        output.say_json({what: [row(one) for one in found], "errors": errors})
+        output.say_json(report(found, errors))
     else:
         _show_groups([line(one) for one in found], what)
     raise click.exceptions.Exit(code)

@@ -11,15 +11,29 @@ from dragoman.cli import output
 from dragoman.cli.commands.edit import own_settings
 from dragoman.cli.known import unknown
 from dragoman.cli.options import SERVERS, Options, common_options, typed
+from dragoman.struct import UNSET, Report, UnsetType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.config.write import Target
     from dragoman.model import ServerSpec
 
 _TEXTS = ("env.", "headers.")
 """Tables whose values are always texts."""
+
+
+class SetReport(Report, kw_only=True):
+    """`dragoman set --json` and `unset --json`."""
+
+    server: str
+    file: str
+    set: Sequence[str]
+    """The keys that have a value now."""
+    unset: Sequence[str]
+    changed: bool
+    diff: str | UnsetType = UNSET
+    """With `--dry-run`; masked."""
 
 
 @click.command("set")
@@ -83,14 +97,16 @@ def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: b
         write.change_values(target, name, spec.origin.pointer, values)
     where = output.shorten_path(str(target.path))
     if options.json:
-        report = {
-            "server": name,
-            "file": str(target.path),
-            "set": [key for key, value in values.items() if value is not None],
-            "unset": [key for key, value in values.items() if value is None],
-            "changed": changed and not dry_run,
-        }
-        output.say_json(report | ({"diff": mask_diff(diff)} if dry_run else {}))
+        output.say_json(
+            SetReport(
+                server=name,
+                file=str(target.path),
+                set=[key for key, value in values.items() if value is not None],
+                unset=[key for key, value in values.items() if value is None],
+                changed=changed and not dry_run,
+                diff=mask_diff(diff) if dry_run else UNSET,
+            )
+        )
         return
     if not changed:
         output.say(f"`{name}` in {where} has these values already")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,13 +16,14 @@ from dragoman.cli.known import broken_entries, known_tools, named
 from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
 from dragoman.cli.remote import divert
 from dragoman.errors import DragomanError
+from dragoman.model import Origin
+from dragoman.struct import Report
 from dragoman.trust.layers import rivalry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dragoman.cli.connect import Connected
-    from dragoman.cli.json_shapes import BrokenShape, LoggedShape, StatusReport, StatusShape
     from dragoman.diagnosis.explain import Explanation
     from dragoman.model import ServerSpec, ServerStatus, Settings
 
@@ -32,6 +33,84 @@ LONGEST_NAME = 24
 """Columns for the names of servers; longer ones push their line to the right."""
 _MODERN = "2026-07-28"
 _COLOURS = {"ready": "green", "degraded": "yellow"}
+
+
+class LoggedCalls(Report, kw_only=True):
+    """Statistics of the recorded calls of one server."""
+
+    calls: int
+    failed: int
+    errors: Mapping[str, int]
+    """The number of failed calls, by code."""
+    p50: float | None
+    """Median duration in seconds; null without answered calls."""
+    p95: float | None
+    p99: float | None
+
+
+class StatusRow(Report, kw_only=True):
+    """One server of `status`."""
+
+    name: str
+    state: str
+    """`idle`, `connecting`, `ready`, `degraded`, `backoff`, `needs_auth`, `failed` or `closed`."""
+    enabled: bool = True
+    transport: str
+    """`stdio`, `http` or `sse`."""
+    protocol_version: str | None = None
+    era: Literal["legacy", "modern"] | None = None
+    """The protocol era: `modern` is 2026-07-28 and later."""
+    server_name: str | None = None
+    """The name that the server reports."""
+    server_version: str | None = None
+    pid: int | None = None
+    tools: int | None
+    """The number of tools; null if unknown."""
+    latency: float | None = None
+    """The duration of one request in seconds; null without an answer."""
+    logged: LoggedCalls | None = None
+    """Recorded calls of the last seven days; null without any."""
+    cause: str | None = None
+    """Why it is not ready, in one line of at most 100 characters; null if it is, or was not started."""
+    next_step: str | None = None
+    """The command to run next; null without a cause."""
+    last_error: str | None = None
+    """The error in full."""
+    error_code: str | None = None
+    login_url: str = ""
+    retry_in: float | None = None
+    crash_loop: bool = False
+    origin: Mapping[str, Any]
+    """The file, line and scope of its definition, as in `config show`."""
+
+
+class BrokenEntry(Report, kw_only=True):
+    """An entry that cannot be used."""
+
+    name: str
+    cause: str
+    next_step: str
+
+
+class UnapprovedEntry(Report, kw_only=True):
+    """A project's definition that is not approved."""
+
+    name: str
+    origin: Mapping[str, Any]
+
+
+class StatusReport(Report, kw_only=True):
+    """`dragoman status --json`."""
+
+    connected: bool
+    """Whether servers were started; false with `--no-connect`."""
+    servers: Sequence[StatusRow]
+    broken: Sequence[BrokenEntry] = ()
+    """Entries of configuration files that describe no server."""
+    unapproved: Sequence[UnapprovedEntry] = ()
+    """Definitions of the project that have no effect, because you have a server with the same name."""
+    problems: int = 0
+    """The number of problems in the configuration; see `config check`."""
 
 
 @click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
@@ -64,7 +143,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
         else _Lines(
             {spec.name: spec.enabled for spec in specs},
             logged,
-            [one["name"] for one in broken],
+            [one.name for one in broken],
             connects=not no_connect,
         )
     )
@@ -75,18 +154,20 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
     else:
         rows, codes = run(_connect(options, settings, specs, show))
         codes += [Exit.CONFIG for _ in broken]
-    for row in rows:
-        row["logged"] = logged.get(row["name"])
+    rows = [row.replace(logged=logged.get(row.name)) for row in rows]
     theirs = [spec for spec in settings.unapproved if not names or spec.name in names]
     if show is None:
-        report: StatusReport = {
-            "connected": not no_connect,
-            "servers": rows,
-            "broken": broken,
-            "unapproved": [{"name": spec.name, "origin": output.origin_json(spec.origin)} for spec in theirs],
-            "problems": len(settings.problems),
-        }
-        output.say_json(report)
+        output.say_json(
+            StatusReport(
+                connected=not no_connect,
+                servers=rows,
+                broken=broken,
+                unapproved=[
+                    UnapprovedEntry(name=spec.name, origin=output.origin_json(spec.origin)) for spec in theirs
+                ],
+                problems=len(settings.problems),
+            )
+        )
     else:
         if not rows and not broken:
             output.say(no_servers(options))
@@ -103,7 +184,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
 
 async def _connect(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _Lines | None
-) -> tuple[list[StatusShape], list[Exit]]:
+) -> tuple[list[StatusRow], list[Exit]]:
     from dragoman.cli.connect import connected
 
     on = {spec.name: spec for spec in specs if spec.enabled and settings.enabled}
@@ -130,117 +211,65 @@ async def _connect(
 async def _ask(options: Options, gateway: str, names: Sequence[str]) -> Exit:
     """Show the servers of a running gateway, which starts none."""
     from dragoman.gateway.status import read_status
-    from dragoman.model import Origin
 
-    found = await read_status(gateway, os.environ.get("DRAGOMAN_TOKEN", ""))
-    rows: list[StatusShape] = []
-    for one in found:
-        if names and one.get("name") not in names:
-            continue
-        version, error = one.get("protocol_version"), one.get("last_error")
-        rows.append(
-            {
-                "name": str(one.get("name")),
-                "state": str(one.get("state")),
-                "enabled": one.get("state") != "closed",
-                "transport": str(one.get("transport") or ""),
-                "protocol_version": version,
-                "era": None if version is None else "modern" if version >= _MODERN else "legacy",
-                "server_name": one.get("server_name"),
-                "server_version": one.get("server_version"),
-                "pid": None,
-                "tools": one.get("tools"),
-                "latency": None,
-                "logged": None,
-                "cause": error,
-                "next_step": None,
-                "last_error": error,
-                "error_code": one.get("error_code"),
-                "login_url": "",
-                "retry_in": one.get("retry_in"),
-                "crash_loop": False,
-                "origin": output.origin_json(Origin(source=gateway)),
-            }
+    rows = [
+        StatusRow.of(
+            one,
+            enabled=one.state != "closed",
+            era=_era(one.protocol_version),
+            cause=one.last_error,
+            origin=output.origin_json(Origin(source=gateway)),
         )
+        for one in await read_status(gateway, os.environ.get("DRAGOMAN_TOKEN", ""))
+        if not names or one.name in names
+    ]
     if options.json:
-        report: StatusReport = {
-            "connected": True,
-            "servers": rows,
-            "broken": [],
-            "unapproved": [],
-            "problems": 0,
-        }
-        output.say_json(report)
+        output.say_json(StatusReport(connected=True, servers=rows))
     else:
-        lines = _Lines({row["name"]: row["enabled"] for row in rows}, {}, [], connects=True)
+        lines = _Lines({row.name: row.enabled for row in rows}, {}, [], connects=True)
         lines.finish(rows, [], connected=True)
-    return Exit.DONE if all(row["state"] == "ready" for row in rows if row["enabled"]) else Exit.UNREACHABLE
+    return Exit.DONE if all(row.state == "ready" for row in rows if row.enabled) else Exit.UNREACHABLE
 
 
 def _row(
     spec: ServerSpec, status: ServerStatus, latency: float | None, explanation: Explanation | None
-) -> StatusShape:
-    version = status.protocol_version
-    return {
-        "name": spec.name,
-        "state": status.state.value,
-        "enabled": True,
-        "transport": status.transport,
-        "protocol_version": version,
-        "era": None if version is None else "modern" if version >= _MODERN else "legacy",
-        "server_name": status.server_name,
-        "server_version": status.server_version,
-        "pid": status.pid,
-        "tools": status.tools,
-        "latency": None if latency is None else round(latency, 3),
-        "logged": None,
-        "cause": explanation.cause if explanation else None,
-        "next_step": explanation.next_step if explanation else None,
-        "last_error": status.last_error,
-        "error_code": status.error_code,
-        "login_url": status.login_url,
-        "retry_in": None if status.retry_in is None else round(status.retry_in, 1),
-        "crash_loop": status.crash_loop,
-        "origin": output.origin_json(spec.origin),
-    }
+) -> StatusRow:
+    return StatusRow.of(
+        status,
+        era=_era(status.protocol_version),
+        latency=None if latency is None else round(latency, 3),
+        cause=explanation.cause if explanation else None,
+        next_step=explanation.next_step if explanation else None,
+        retry_in=None if status.retry_in is None else round(status.retry_in, 1),
+        origin=output.origin_json(spec.origin),
+    )
 
 
-def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
-    return {
-        "name": spec.name,
-        "state": "idle" if spec.enabled else "closed",
-        "enabled": spec.enabled,
-        "transport": spec.kind,
-        "protocol_version": None,
-        "era": None,
-        "server_name": None,
-        "server_version": None,
-        "pid": None,
-        "tools": tools,
-        "latency": None,
-        "logged": None,
-        "cause": None,
-        "next_step": None,
-        "last_error": None,
-        "error_code": None,
-        "login_url": "",
-        "retry_in": None,
-        "crash_loop": False,
-        "origin": output.origin_json(spec.origin),
-    }
+def _era(version: str | None) -> Literal["legacy", "modern"] | None:
+    return None if version is None else "modern" if version >= _MODERN else "legacy"
 
 
-def _broken(settings: Settings) -> list[BrokenShape]:
+def _unconnected(spec: ServerSpec, tools: int | None) -> StatusRow:
+    return StatusRow(
+        name=spec.name,
+        state="idle" if spec.enabled else "closed",
+        enabled=spec.enabled,
+        transport=spec.kind,
+        tools=tools,
+        origin=output.origin_json(spec.origin),
+    )
+
+
+def _broken(settings: Settings) -> list[BrokenEntry]:
     from dragoman.diagnosis.explain import explain
 
-    found: list[BrokenShape] = []
-    for name, problem in broken_entries(settings).items():
-        one = explain(problem)
-        found.append({"name": name, "cause": one.cause, "next_step": typed(one.next_step)})
-    return found
+    found = {name: explain(problem) for name, problem in broken_entries(settings).items()}
+    return [
+        BrokenEntry(name=name, cause=one.cause, next_step=typed(one.next_step)) for name, one in found.items()
+    ]
 
 
-def _logged() -> dict[str, LoggedShape]:
+def _logged() -> dict[str, LoggedCalls]:
     """Return statistics of the recorded calls, by server; empty without a call log."""
     from dragoman.observe.call_log import default_path
 
@@ -254,14 +283,12 @@ def _logged() -> dict[str, LoggedShape]:
         output.warn(str(error))
         return {}
     return {
-        name: {
-            "calls": one.calls,
-            "failed": one.failed,
-            "errors": dict(one.errors),
-            "p50": round(one.latency.p50, 6) if one.latency.count else None,
-            "p95": round(one.latency.p95, 6) if one.latency.count else None,
-            "p99": round(one.latency.p99, 6) if one.latency.count else None,
-        }
+        name: LoggedCalls.of(
+            one,
+            p50=round(one.latency.p50, 6) if one.latency.count else None,
+            p95=round(one.latency.p95, 6) if one.latency.count else None,
+            p99=round(one.latency.p99, 6) if one.latency.count else None,
+        )
         for name, one in found.items()
     }
 
@@ -272,7 +299,7 @@ class _Lines:
     def __init__(
         self,
         servers: Mapping[str, bool],
-        logged: Mapping[str, LoggedShape],
+        logged: Mapping[str, LoggedCalls],
         broken: Sequence[str],
         *,
         connects: bool,
@@ -291,31 +318,31 @@ class _Lines:
         self._is_begun = False
         self._shown: set[str] = set()
 
-    def print(self, row: StatusShape) -> None:
+    def print(self, row: StatusRow) -> None:
         """Print one server that has no trouble."""
         if not self._is_begun:
             click.secho(_joined(self._heads, self._widths), dim=True)
             self._is_begun = True
-        self._shown.add(row["name"])
+        self._shown.add(row.name)
         state = _state(row)
         line = [
-            output.one_line(row["name"]),
+            output.one_line(row.name),
             state,
-            *_facts({**row, "logged": self._logged.get(row["name"])}),
+            *_facts(row, self._logged.get(row.name)),
         ]
         text = _joined(line[: len(self._heads)], self._widths)
         width = output.columns()
         text = text if width is None else output.cut(text, width)
-        click.echo(text.replace(f"  {state}", f"  {click.style(state, fg=_COLOURS.get(row['state']))}", 1))
+        click.echo(text.replace(f"  {state}", f"  {click.style(state, fg=_COLOURS.get(row.state))}", 1))
 
-    def finish(self, rows: Sequence[StatusShape], broken: Sequence[BrokenShape], *, connected: bool) -> None:
+    def finish(self, rows: Sequence[StatusRow], broken: Sequence[BrokenEntry], *, connected: bool) -> None:
         """Print the servers that are left: those that were not started, and those with trouble."""
         for row in rows:
-            if row["cause"] is None and row["name"] not in self._shown:
+            if row.cause is None and row.name not in self._shown:
                 self.print(row)
         bad = [
-            *((row["name"], row["cause"], row["next_step"] or "") for row in rows if row["cause"]),
-            *((one["name"], one["cause"], one["next_step"]) for one in broken),
+            *((row.name, row.cause, row.next_step or "") for row in rows if row.cause),
+            *((one.name, one.cause, one.next_step) for one in broken),
         ]
         click.echo("\n" * (bool(bad) and self._is_begun), nl=False)
         for name, cause, step in bad:
@@ -332,9 +359,9 @@ class _Lines:
             before = click.style(head, bold=True) if not index else " " * indent
             click.echo(before + click.style(piece, fg="red"))
 
-    def _sum_up(self, rows: Sequence[StatusShape], broken: int) -> None:
-        on = [row for row in rows if row["enabled"]]
-        ready = sum(row["state"] == "ready" for row in on)
+    def _sum_up(self, rows: Sequence[StatusRow], broken: int) -> None:
+        on = [row for row in rows if row.enabled]
+        ready = sum(row.state == "ready" for row in on)
         total = len(on) + broken
         if total > 1 or ready < total:
             said = f"{ready} of {total} server{'s' * (total != 1)} ready"
@@ -350,22 +377,21 @@ def told(cause: str, step: str, indent: int) -> list[str]:
     return [*output.wrapped(cause, max(30, width - indent)), *([f"→ {step}"] if step else [])]
 
 
-def _state(row: StatusShape) -> str:
+def _state(row: StatusRow) -> str:
     from dragoman.diagnosis.explain import STATE_WORDS
 
-    return "disabled" if not row["enabled"] else STATE_WORDS[row["state"]]
+    return "disabled" if not row.enabled else STATE_WORDS[row.state]
 
 
-def _facts(row: StatusShape) -> list[str]:
-    tools, latency, logged = row["tools"], row["latency"], row["logged"]
-    failed = f" ({logged['failed']} failed)" if logged and logged["failed"] else ""
+def _facts(row: StatusRow, logged: LoggedCalls | None) -> list[str]:
+    failed = f" ({logged.failed} failed)" if logged and logged.failed else ""
     return [
-        row["transport"],
-        output.one_line(row["protocol_version"] or ""),
-        "" if tools is None else str(tools),
-        _duration(latency),
-        f"{logged['calls']}{failed}" if logged else "",
-        _duration(logged["p95"]) if logged else "",
+        row.transport,
+        output.one_line(row.protocol_version or ""),
+        "" if row.tools is None else str(row.tools),
+        _duration(row.latency),
+        f"{logged.calls}{failed}" if logged else "",
+        _duration(logged.p95) if logged else "",
     ]
 
 

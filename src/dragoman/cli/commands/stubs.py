@@ -12,11 +12,30 @@ from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand
 from dragoman.cli.commands.tools import collect
 from dragoman.cli.exits import together
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from dragoman.cli.json_shapes import StubModuleShape, StubsReport
+    from collections.abc import Mapping, Sequence
+
     from dragoman.model import ToolDef
     from dragoman.tools.stubs import Language
+
+
+class StubModule(Report, kw_only=True):
+    """One file that `dragoman stubs` has written."""
+
+    module: str
+    """The name of the Python module, and of the file without `.pyi`."""
+    server: str
+    functions: Mapping[str, str]
+    """The exposed name of the tool for each function."""
+
+
+class StubsReport(Report, kw_only=True):
+    """`dragoman stubs DIR --json`."""
+
+    folder: str
+    modules: Sequence[StubModule]
 
 
 @click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
@@ -50,45 +69,40 @@ def stubs(options: Options, *, folder: Path, names: tuple[str, ...], language: s
         private_folder((folder / file).parent)
         write_atomically(folder / file, text.encode("utf-8"), mode=None)
     if options.json:
-        report: StubsReport = {"folder": str(folder), "modules": [module for _, _, module in written]}
-        output.say_json(report)
+        output.say_json(StubsReport(folder=str(folder), modules=[module for _, _, module in written]))
     else:
         for file, _, module in written:
-            count = len(module["functions"])
+            count = len(module.functions)
             where = output.shorten_path(str(folder / file))
             click.echo(f"{output.one_line(where)}  {count} tool{'s' * (count != 1)}")
     raise click.exceptions.Exit(together(codes))
 
 
-def _python(tools: list[ToolDef]) -> list[tuple[str, str, StubModuleShape]]:
+def _python(tools: list[ToolDef]) -> list[tuple[str, str, StubModule]]:
     from dragoman.agent.code.stubs import modules_of
 
     return [
         (
             f"{module.name}.pyi",
             module.documented(),
-            {
-                "module": module.name,
-                "server": module.server,
-                "functions": {name: one.tool.name for name, one in module.functions.items()},
-            },
+            StubModule.of(
+                module,
+                module=module.name,
+                functions={name: one.tool.name for name, one in module.functions.items()},
+            ),
         )
         for module in modules_of(tools).values()
     ]
 
 
-def _other(tools: list[ToolDef], language: Language) -> list[tuple[str, str, StubModuleShape]]:
+def _other(tools: list[ToolDef], language: Language) -> list[tuple[str, str, StubModule]]:
     from dragoman.tools.stubs import stubs_of
 
     return [
         (
             one.file.path,
             one.file.text,
-            {
-                "module": one.module,
-                "server": one.server,
-                "functions": {name: tool.name for name, tool in one.tools.items()},
-            },
+            StubModule.of(one, functions={name: tool.name for name, tool in one.tools.items()}),
         )
         for one in stubs_of(tools, language)
     ]

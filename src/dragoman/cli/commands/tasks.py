@@ -13,10 +13,32 @@ from dragoman.cli.discover import find_servers
 from dragoman.cli.exits import code_of, run
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import DragomanError, UnknownServerError
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from dragoman.cli.json_shapes import TasksReport
+    from collections.abc import Sequence
+
     from dragoman.model import ToolResult
+
+
+class TaskRow(Report, kw_only=True):
+    """A call that a server goes on with."""
+
+    id: str
+    server: str
+    tool: str
+    status: str
+    message: str
+    created: float
+    """Seconds since the epoch."""
+    ttl: float | None
+    """Seconds after which the server may drop it."""
+
+
+class TasksReport(Report, kw_only=True):
+    """`dragoman tasks --json`."""
+
+    tasks: Sequence[TaskRow]
 
 
 @click.command()
@@ -47,21 +69,8 @@ def _list(options: Options) -> None:
 
     records = TaskStore().all()
     if options.json:
-        report: TasksReport = {
-            "tasks": [
-                {
-                    "id": one.id,
-                    "server": one.server,
-                    "tool": one.original_name,
-                    "status": one.status,
-                    "message": one.message,
-                    "created": one.created,
-                    "ttl": one.ttl,
-                }
-                for one in records
-            ]
-        }
-        output.say_json(report)
+        rows = [TaskRow.of(one, tool=one.original_name) for one in records]
+        output.say_json(TasksReport(tasks=rows))
         return
     if not records:
         click.echo("No tasks.")

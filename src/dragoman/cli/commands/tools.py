@@ -15,29 +15,20 @@ from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 from dragoman.cli.remote import divert
-from dragoman.struct import MutableStruct, field
+from dragoman.struct import UNSET, MutableStruct, Report, UnsetType, field
+from dragoman.tools.export.apis import APIS, model_api
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from dragoman.cli.json_shapes import (
-        ApiCostShape,
-        ErrorShape,
-        ExportReport,
-        SearchReport,
-        ServerToolsShape,
-        ToolShape,
-        ToolsReport,
-    )
+    from dragoman.cli.output import ErrorReport
     from dragoman.model import ServerSpec, Settings, ToolDef
-    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.export.export import Export
     from dragoman.tools.registry import ToolRegistry
 
-_COUNTED: tuple[Api, ...] = ("openai", "responses", "anthropic")
 MOST_FOUND = 8
 VECTOR_WAIT = 20.0
 """Seconds that a search waits for the vectors of new tools."""
-_FORMATS = ("openai", "responses", "anthropic", "gemini", "gemini-openapi", "ai-sdk")
 
 
 class ServerTools(MutableStruct):
@@ -46,7 +37,84 @@ class ServerTools(MutableStruct):
     spec: ServerSpec
     tools: list[ToolDef] = field(default_factory=list["ToolDef"])
     source: Literal["cache", "server"] | None = None
-    error: ErrorShape | None = None
+    error: ErrorReport | None = None
+
+
+class ToolRow(Report, kw_only=True):
+    """One tool of `tools`; `--schema` adds the schemas, `--tokens` the tokens."""
+
+    name: str
+    """The exposed name, which a model uses."""
+    tool: str
+    """The server's own name of the tool."""
+    title: str
+    description: str
+    signature: str
+    annotations: Mapping[str, Any]
+    input_schema: Mapping[str, Any] | UnsetType = UNSET
+    output_schema: Mapping[str, Any] | UnsetType | None = UNSET
+    tokens: int | UnsetType = UNSET
+
+
+class ServerToolsReport(Report, kw_only=True):
+    """One server of `tools`."""
+
+    server: str
+    source: Literal["cache", "server"] | None
+    """Where the list comes from; null if it is unknown."""
+    error: ErrorReport | None
+    tools: Sequence[ToolRow]
+    tokens: int | UnsetType = UNSET
+    """With `--tokens`: the approximate number of tokens."""
+
+
+class ApiCost(Report, kw_only=True):
+    """What all tools cost in one model API, in `tools --tokens`."""
+
+    api: str
+    tokens: int
+    """The approximate number of tokens of all definitions."""
+    with_search: int
+    """The same if the model gets a search instead."""
+
+
+class ToolsReport(Report, kw_only=True):
+    """`dragoman tools --json`."""
+
+    servers: Sequence[ServerToolsReport]
+    apis: Sequence[ApiCost] | UnsetType = UNSET
+    """With `--tokens`."""
+
+
+class FoundTool(Report, kw_only=True):
+    """One tool that `tools --search` found."""
+
+    name: str
+    server: str
+    tool: str
+    description: str
+    signature: str
+
+
+class SearchReport(Report, kw_only=True):
+    """`dragoman tools --search TEXT --json`."""
+
+    found: Sequence[FoundTool]
+    """The best first."""
+    missing: Sequence[str]
+    """Servers whose tools are not known."""
+
+
+class ExportReport(Report, kw_only=True):
+    """`dragoman tools --format API --json`; without `--json` only the array `tools` is printed."""
+
+    api: str
+    tools: Sequence[Mapping[str, Any]]
+    """The tools for a request to this API."""
+    names: Mapping[str, str]
+    """The exposed name for each name that the model uses."""
+    left_out: Mapping[str, str]
+    """Tools that the API does not support, by exposed name, with the reason."""
 
 
 @click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
@@ -55,7 +123,7 @@ class ServerTools(MutableStruct):
 @yes_option
 @click.argument("names", nargs=-1, metavar="[SERVER]...", shell_complete=SERVERS)
 @click.option("--schema", is_flag=True, help="Show full descriptions and schemas.")
-@click.option("--format", "api", type=click.Choice(_FORMATS), help="Print JSON for a model API.")
+@click.option("--format", "api", type=click.Choice(APIS), help="Print JSON for a model API.")
 @click.option("--search", "queries", multiple=True, metavar="TEXT", help="Find tools by what they do.")
 @click.option("--tokens", is_flag=True, help="Show what the tools cost a model, alone and with a search.")
 @click.option("--refresh", is_flag=True, help="Query the servers instead of using the cache.")
@@ -66,7 +134,7 @@ def tools(
     *,
     names: tuple[str, ...],
     schema: bool,
-    api: Api | None,
+    api: str | None,
     queries: tuple[str, ...],
     tokens: bool,
     refresh: bool,
@@ -91,12 +159,8 @@ def tools(
         _print_export(options, export)
     elif options.json:
         costs = _costs(export) if export else None
-        report: ToolsReport = {
-            "servers": [_server_json(one, schema=schema, costs=costs) for one in servers.values()]
-        }
-        if tokens:
-            report["apis"] = _api_costs(registry)
-        output.say_json(report)
+        rows = [_server_report(one, schema=schema, costs=costs) for one in servers.values()]
+        output.say_json(ToolsReport(servers=rows, apis=_api_costs(registry) if tokens else UNSET))
     else:
         if not servers:
             output.say(no_servers(options))
@@ -160,23 +224,15 @@ async def _ask(
                 one.source = "cache" if one.tools else None
                 code = status.error_code or "server.not_ready"
                 found = live.explain(status.name)
-                one.error = {"code": code, "message": found.cause, "hint": f"run `{found.next_step}`"}
+                hint = f"run `{found.next_step}`"
+                one.error = output.ErrorReport(code=code, message=found.cause, hint=hint)
     return codes
 
 
 def _print_export(options: Options, export: Export) -> None:
     for name, reason in export.left_out.items():
         output.warn(f"Skipped {name}: {reason}")
-    if not options.json:
-        output.say_json(export.tools)
-        return
-    report: ExportReport = {
-        "api": export.api,
-        "tools": export.tools,
-        "names": dict(export.names),
-        "left_out": dict(export.left_out),
-    }
-    output.say_json(report)
+    output.say_json(ExportReport.of(export) if options.json else export.tools)
 
 
 def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], missing: Sequence[str]) -> None:
@@ -190,52 +246,40 @@ def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], mi
         hits = index.find(queries, limit=MOST_FOUND * len(queries))
     finally:
         index.close()
-    found = [(hit, tool) for hit in hits if (tool := registry.get(hit.name)) is not None]
+    found = [tool for hit in hits if (tool := registry.get(hit.name)) is not None]
     if options.json:
-        report: SearchReport = {
-            "found": [
-                {
-                    "name": tool.name,
-                    "server": tool.server,
-                    "tool": tool.original_name,
-                    "description": tool.description,
-                    "signature": signature_text(tool),
-                    "weak": hit.weak,
-                }
-                for hit, tool in found
-            ],
-            "missing": list(missing),
-        }
-        output.say_json(report)
+        rows = [FoundTool.of(tool, tool=tool.original_name, signature=signature_text(tool)) for tool in found]
+        output.say_json(SearchReport(found=rows, missing=missing))
         return
     if not found:
         output.say("No matching tool. Try other words.")
-    for hit, tool in found:
+    for tool in found:
         _show_tool(tool, schema=False, cost=None)
-        click.secho(f"      {output.one_line(tool.server)}{', weak match' * hit.weak}", dim=True)
+        click.secho(f"      {output.one_line(tool.server)}", dim=True)
     for name in missing:
         output.note(f"{output.one_line(name)}: tools not loaded yet")
 
 
-def _api_costs(registry: ToolRegistry) -> list[ApiCostShape]:
+def _api_costs(registry: ToolRegistry) -> list[ApiCost]:
     """Estimate the tokens of all tools in each API, alone and with a search."""
     from dragoman.agent.offer import ToolLimit, ToolOffer, estimate_tokens
 
     return [
-        {
-            "api": api,
-            "tokens": estimate_tokens(registry.export(api).tools),
-            "with_search": estimate_tokens(ToolOffer(registry, api, ToolLimit(count=0)).current().tools),
-        }
-        for api in _COUNTED
+        ApiCost(
+            api=api,
+            tokens=estimate_tokens(registry.export(api).tools),
+            with_search=estimate_tokens(ToolOffer(registry, api, ToolLimit(count=0)).current().tools),
+        )
+        for api in APIS
+        if model_api(api).is_counted
     ]
 
 
 def _show_api_costs(registry: ToolRegistry) -> None:
     click.echo()
     for cost in _api_costs(registry):
-        said = f"about {cost['tokens']} tokens; with a search about {cost['with_search']}"
-        click.echo(f"{cost['api']:<10} {said}")
+        said = f"about {cost.tokens} tokens; with a search about {cost.with_search}"
+        click.echo(f"{cost.api:<10} {said}")
 
 
 def _costs(export: Export) -> dict[str, int]:
@@ -248,32 +292,24 @@ def _costs(export: Export) -> dict[str, int]:
     }
 
 
-def _server_json(one: ServerTools, *, schema: bool, costs: dict[str, int] | None) -> ServerToolsShape:
-    shown: ServerToolsShape = {
-        "server": one.spec.name,
-        "source": one.source,
-        "error": one.error,
-        "tools": [_tool_json(tool, schema=schema, costs=costs) for tool in one.tools],
-    }
-    if costs is not None:
-        shown["tokens"] = sum(costs.get(tool.name, 0) for tool in one.tools)
-    return shown
+def _server_report(one: ServerTools, *, schema: bool, costs: dict[str, int] | None) -> ServerToolsReport:
+    return ServerToolsReport.of(
+        one,
+        server=one.spec.name,
+        tools=[_row(tool, schema=schema, costs=costs) for tool in one.tools],
+        tokens=UNSET if costs is None else sum(costs.get(tool.name, 0) for tool in one.tools),
+    )
 
 
-def _tool_json(tool: ToolDef, *, schema: bool, costs: dict[str, int] | None) -> ToolShape:
-    shown: ToolShape = {
-        "name": tool.name,
-        "tool": tool.original_name,
-        "title": tool.title,
-        "description": tool.description,
-        "signature": signature_text(tool),
-        "annotations": dict(tool.annotations),
-    }
-    if schema:
-        shown["input_schema"], shown["output_schema"] = tool.input_schema, tool.output_schema
-    if costs is not None:
-        shown["tokens"] = costs.get(tool.name, 0)
-    return shown
+def _row(tool: ToolDef, *, schema: bool, costs: dict[str, int] | None) -> ToolRow:
+    return ToolRow.of(
+        tool,
+        tool=tool.original_name,
+        signature=signature_text(tool),
+        input_schema=tool.input_schema if schema else UNSET,
+        output_schema=tool.output_schema if schema else UNSET,
+        tokens=UNSET if costs is None else costs.get(tool.name, 0),
+    )
 
 
 def _show(servers: Sequence[ServerTools], *, schema: bool, costs: dict[str, int] | None) -> None:

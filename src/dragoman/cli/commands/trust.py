@@ -5,21 +5,21 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from dragoman.cli import output
 from dragoman.cli.exits import Exit, code_of, together
-from dragoman.cli.json_shapes import package_json
 from dragoman.cli.known import in_question, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
+from dragoman.cli.reviews import PackageReport, ReviewReport, package_report, review_report
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.packages import pinned
 from dragoman.diagnosis.review import OWN_WORD, review
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.model import Stdio
-from dragoman.struct import Struct
+from dragoman.struct import UNSET, Report, Struct, UnsetType, field
 from dragoman.suggest import suggest
 from dragoman.trust.layers import (
     SETTINGS,
@@ -32,9 +32,8 @@ from dragoman.trust.layers import in_question as every_in_question
 from dragoman.trust.pin_store import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from dragoman.cli.json_shapes import ApprovalShape, PinReport, TrustReport
     from dragoman.cli.options import Options
     from dragoman.config.documents import Document
     from dragoman.config.write import Target
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from dragoman.diagnosis.review import Review
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust.approval_store import Approvals, Look
+    from dragoman.trust.findings import Finding
     from dragoman.trust.pins import PinChange, ServerPins
 
 _COLOURS = {"approved": "green", "changed": "yellow", "new": "yellow", "forgotten": None}
@@ -49,6 +49,68 @@ _SHOWN = 200
 """The most characters of one setting; `approve --settings` shows all."""
 _LABEL = 10
 """The width of a line's label."""
+
+
+class CoveredFile(Report, kw_only=True):
+    """A file or folder that is part of an approval."""
+
+    path: str
+    """Relative to the project, if it is inside."""
+    sha256: str
+    """The hash of the content, or a word such as `absent`."""
+    size: int
+    target: str
+    """The target, if it is a link."""
+
+
+class ApprovalRow(Report, kw_only=True):
+    """One server of `trust show`, `trust approve` and `trust revoke`."""
+
+    server: str
+    root: str
+    """The project."""
+    state: Literal["approved", "changed", "new", "forgotten"]
+    """`changed`: approved with other content; `forgotten`: approved, but not configured."""
+    summary: str
+    """The command or URL, with secrets masked."""
+    approved_at: float | None
+    """Seconds since the epoch."""
+    changes: Sequence[str] = ()
+    """Changes since the approval."""
+    programs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The path of each program that it starts, by the name in the command."""
+    files: Sequence[CoveredFile] = ()
+    """The files whose content is part of the approval."""
+
+
+class TrustReport(Report, kw_only=True):
+    """`dragoman trust show --json`; `approve` and `revoke` print the changed servers."""
+
+    servers: Sequence[ApprovalRow]
+    """Servers that are defined or changed by a file of the project."""
+    reviews: Sequence[ReviewReport] | UnsetType = UNSET
+    """Only `show` and `approve`: the review of each server."""
+    look_alikes: Sequence[Finding] | UnsetType = UNSET
+    """Only `show`: different names that look the same."""
+    settings: ApprovalRow | UnsetType | None = UNSET
+    """The approval of the project's settings, with an empty name; null without settings."""
+
+
+class PinReport(Report, kw_only=True):
+    """`dragoman trust pin --json`."""
+
+    server: str
+    package: PackageReport | None
+    """The package before the change."""
+    version: str
+    """The exact version."""
+    before: str
+    """The old word in the command."""
+    after: str
+    file: str
+    written: bool
+    needs_approval: bool
+    """Whether the new command needs approval, because it is in a file of the project."""
 
 
 @click.group()
@@ -72,23 +134,17 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
 
     Without `--refresh` it shows the cached tools of the last connection, without prompts and instructions.
     """
-    from dragoman.cli.json_shapes import finding_json, review_json
     from dragoman.diagnosis.review import look_alikes
 
     settings = options.load()
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
-    rows = [row for row in _rows(settings, approvals()) if not names or row["server"] in names]
+    rows = [row for row in _rows(settings, approvals()) if not names or row.server in names]
     own = None if names else _settings_row(settings, approvals())
     reviews = _reviews(options, settings, specs, refresh=refresh, named=bool(names))
     alike = look_alikes(reviews)
     if options.json:
-        report: TrustReport = {
-            "servers": rows,
-            "reviews": [review_json(one) for one in reviews],
-            "look_alikes": [finding_json(finding) for finding in alike],
-            "settings": own,
-        }
-        output.say_json(report)
+        shown = [review_report(one) for one in reviews]
+        output.say_json(TrustReport(servers=rows, reviews=shown, look_alikes=alike, settings=own))
     else:
         _show_all(rows, reviews, {spec.name for spec in settings.unapproved})
         if own is not None:
@@ -128,8 +184,6 @@ def approve(
     `--settings` approves the project's switches, names and limits, which do not affect your own servers
     before, and the texts of its rules, which ask and deny in any case.
     """
-    from dragoman.cli.json_shapes import review_json
-
     if (bool(names) + everything + the_settings) != 1:
         msg = "name the servers, or say --all or --settings"
         raise click.UsageError(msg)
@@ -159,9 +213,8 @@ def approve(
             output.warn(f"{spec.name}: {' '.join(str(error).split())}")
             failed.append(code_of(error))
     if options.json:
-        rows = [row for row in _rows(settings, store) if row["server"] in done]
-        report: TrustReport = {"servers": rows, "reviews": [review_json(one) for one in approver.reviews]}
-        output.say_json(report)
+        rows = [row for row in _rows(settings, store) if row.server in done]
+        output.say_json(TrustReport(servers=rows, reviews=[review_report(one) for one in approver.reviews]))
     elif not specs:
         output.say("There is nothing to approve.")
     if failed:
@@ -195,9 +248,8 @@ def revoke(options: Options, names: tuple[str, ...], *, the_settings: bool) -> N
         elif not options.json:
             output.warn(f"`{name}` was not approved for this project")
     if options.json:
-        rows = [row for row in _rows(settings, store) if row["server"] in gone]
-        report: TrustReport = {"servers": rows}
-        output.say_json(report)
+        rows = [row for row in _rows(settings, store) if row.server in gone]
+        output.say_json(TrustReport(servers=rows))
         return
     for name in gone:
         output.say(f"`{name}` is not approved any more")
@@ -226,15 +278,14 @@ def _root(settings: Settings) -> str:
 def _approve_settings(options: Options, settings: Settings, approver: Approver) -> None:
     agreed = approver.approve_settings()
     if options.json:
-        report: TrustReport = {"servers": [], "settings": _settings_row(settings, approvals())}
-        output.say_json(report)
+        output.say_json(TrustReport(servers=[], settings=_settings_row(settings, approvals())))
     if not agreed:
         msg = "the project's settings are not approved"
         raise CallDeniedError(msg)
 
 
-def _settings_row(settings: Settings, store: Approvals) -> ApprovalShape | None:
-    """Return the approval of the project's settings, as `shapes` has it."""
+def _settings_row(settings: Settings, store: Approvals) -> ApprovalRow | None:
+    """Return the approval of the project's settings."""
     from dragoman.storage.files import project_root
 
     root = project_root(_root(settings))
@@ -242,27 +293,24 @@ def _settings_row(settings: Settings, store: Approvals) -> ApprovalShape | None:
     if not settings.project:
         return None
     trusted = store.trusts_settings(settings.project, root)
-    return {
-        "server": SETTINGS,
-        "root": root,
-        "state": "approved" if trusted else "new" if found is None else "changed",
-        "summary": settings_summary(settings.project),
-        "approved_at": found.at if found else None,
-        "changes": [],
-        "programs": {},
-        "files": [],
-    }
+    return ApprovalRow(
+        server=SETTINGS,
+        root=root,
+        state="approved" if trusted else "new" if found is None else "changed",
+        summary=settings_summary(settings.project),
+        approved_at=found.at if found else None,
+    )
 
 
-def _show_settings(row: ApprovalShape, settings: Settings) -> None:
+def _show_settings(row: ApprovalRow, settings: Settings) -> None:
     click.echo(click.style("the project's settings", bold=True))
     command = typed("dragoman trust approve --settings")
     text = {
         "approved": "approved for this project",
         "changed": f"changed since they were approved: `{command}` asks again",
         "new": f"not approved: `{command}` shows them whole and asks",
-    }.get(row["state"], row["state"])
-    _line("approval", text, _COLOURS[row["state"]])
+    }.get(row.state, row.state)
+    _line("approval", text, _COLOURS[row.state])
     for one in settings.project:
         place = f"{one.source}:{one.line}" if one.line else one.source
         shown = settings_text(one, _SHOWN).replace(place, output.shorten_path(place), 1)
@@ -293,19 +341,19 @@ def _reviews(
     return reviews
 
 
-def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review], rivals: Collection[str]) -> None:
-    states = {row["server"]: row for row in rows}
+def _show_all(rows: Sequence[ApprovalRow], reviews: Sequence[Review], rivals: Collection[str]) -> None:
+    states = {row.server: row for row in rows}
     for one in reviews:
         _show_review(one, states.pop(one.spec.name, None), is_rivalled=one.spec.name in rivals)
     for row in states.values():
-        name = click.style(output.one_line(row["server"]), bold=True)
-        click.echo(f"{name}  {output.one_line(row['summary'])}")
+        name = click.style(output.one_line(row.server), bold=True)
+        click.echo(f"{name}  {output.one_line(row.summary)}")
         _line("approval", "approved, but not configured any more", None)
     if not rows and not reviews:
         output.say(output.NO_SERVERS)
 
 
-def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -> None:
+def _show_review(one: Review, row: ApprovalRow | None, *, is_rivalled: bool) -> None:
     from dragoman.diagnosis.review import package_text, pins_text
 
     width = output.columns()
@@ -318,18 +366,18 @@ def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -
             "approved": "approved for this project",
             "changed": f"changed since it was approved{again}",
             "new": f"not approved{again}",
-        }.get(row["state"], row["state"])
+        }.get(row.state, row.state)
         if is_rivalled:
-            theirs = f"the project's own `{output.one_line(row['summary'])}` is not in effect"
+            theirs = f"the project's own `{output.one_line(row.summary)}` is not in effect"
             text = f"{theirs}, it is {text}"
-        _line("approval", text, _COLOURS[row["state"]])
-        for change in row["changes"]:
-            _line("", change, _COLOURS[row["state"]])
-        for path in row["programs"].values():
+        _line("approval", text, _COLOURS[row.state])
+        for change in row.changes:
+            _line("", change, _COLOURS[row.state])
+        for path in row.programs.values():
             _line("program", path, None)
-        for file in row["files"]:
-            link = f" -> {file['target']}" if file["target"] else ""
-            _line("covers", f"{file['path']}{link}  {file['sha256'][:12]}, {file['size']:,} bytes", None)
+        for file in row.files:
+            link = f" -> {file.target}" if file.target else ""
+            _line("covers", f"{file.path}{link}  {file.sha256[:12]}, {file.size:,} bytes", None)
     if one.error is not None:
         _line("error", " ".join(str(one.error).split()), "red")
     changed = one.state == "changed"
@@ -362,44 +410,29 @@ def _line(label: str, text: str, colour: str | None) -> None:
         click.echo((f"  {label:<{_LABEL}}" if not index else indent) + click.style(piece, fg=colour))
 
 
-def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
+def _rows(settings: Settings, store: Approvals) -> list[ApprovalRow]:
     from dragoman.storage.files import project_root
     from dragoman.trust.approvals import summary
 
     root = project_root(_root(settings))
     known = {one.server: one for one in store.all() if one.root == root and one.server != SETTINGS}
-    rows: list[ApprovalShape] = []
+    rows: list[ApprovalRow] = []
     for spec in every_in_question(settings):
         known.pop(spec.name, None)
         look = store.look(spec, root, settings.inputs)
         rows.append(
-            {
-                "server": spec.name,
-                "root": root,
-                "state": "approved" if look.error is None else "new" if look.approval is None else "changed",
-                "summary": summary(spec),
-                "approved_at": look.approval.at if look.approval else None,
-                "changes": list(look.changes),
-                "programs": {word: path for word, path in look.evidence.programs.items() if path},
-                "files": [
-                    {"path": one.path, "sha256": one.digest, "size": one.size, "target": one.target}
-                    for one in look.evidence.files
-                ],
-            }
+            ApprovalRow(
+                server=spec.name,
+                root=root,
+                state="approved" if look.error is None else "new" if look.approval is None else "changed",
+                summary=summary(spec),
+                approved_at=look.approval.at if look.approval else None,
+                changes=look.changes,
+                programs={word: path for word, path in look.evidence.programs.items() if path},
+                files=[CoveredFile.of(one, sha256=one.digest) for one in look.evidence.files],
+            )
         )
-    gone: list[ApprovalShape] = [
-        {
-            "server": one.server,
-            "root": root,
-            "state": "forgotten",
-            "summary": one.summary,
-            "approved_at": one.at,
-            "changes": [],
-            "programs": {},
-            "files": [],
-        }
-        for one in known.values()
-    ]
+    gone = [ApprovalRow.of(one, root=root, state="forgotten", approved_at=one.at) for one in known.values()]
     return rows + gone
 
 
@@ -701,16 +734,14 @@ def _reworded(document: Document, target: Target, spec: ServerSpec, plan: _Plan)
 
 
 def _report(plan: _Plan, path: Path, *, written: bool, needs_approval: bool) -> PinReport:
-    package = package_json(plan.looked)
-    assert package is not None  # noqa: S101 -- a plan has a package
     index = plan.package.index
-    return {
-        "server": plan.looked.spec.name,
-        "package": package,
-        "version": plan.version,
-        "before": plan.before.args[index],
-        "after": plan.after.args[index],
-        "file": str(path),
-        "written": written,
-        "needs_approval": needs_approval,
-    }
+    return PinReport.of(
+        plan,
+        server=plan.looked.spec.name,
+        package=package_report(plan.looked),
+        before=plan.before.args[index],
+        after=plan.after.args[index],
+        file=str(path),
+        written=written,
+        needs_approval=needs_approval,
+    )

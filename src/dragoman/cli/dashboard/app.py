@@ -714,10 +714,11 @@ class Dashboard(App[None]):
             if self._is_left:
                 return []
             if self._index is None:
-                self._index = ToolIndex()
+                # By words alone: the nearest meanings are not what narrows a list.
+                self._index = ToolIndex(semantic=False)
             self._index.update(tools)
             hits = self._index.find(words, limit=MOST_FOUND, among=own.__contains__)
-        return [hit.name for hit in hits if not hit.weak]
+        return [hit.name for hit in hits]
 
     def on_abandoned(self, _event: Abandoned) -> None:
         """Leave the command line or filter."""

@@ -19,6 +19,8 @@ FOUND = 5
 """Tools that a search returns for each request, unless another number is asked for."""
 VECTOR_WAIT = 2.0
 """Seconds that a search waits for vectors that are being computed; without them it goes by words."""
+HOW = "Send two or three `queries` in the words of tools, which find more than one: `create calendar event`."
+"""What a model has to know of searching."""
 CALL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
@@ -33,7 +35,7 @@ SEARCH_SCHEMA: JsonObject = {
         "queries": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What tools should do: a sentence for each step of the task.",
+            "description": "What tools should do: two or three for each step, in the words of tools.",
         },
         "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": FOUND},
     },

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.struct import MutableStruct, Struct
-from dragoman.tools.search import intents, vectors, words
+from dragoman.tools.search import vectors, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,25 +50,11 @@ _MOST_UNKNOWN = 0.1
 """With a larger share of tools without vectors, words alone decide."""
 _SERVER_SHARE, _SERVER_TOOLS = 0.1, 3
 """A tool gains with the mean of its server's best tools."""
-_OTHER_SHARE = 0.6
-"""How much a step with the words that tools use counts beside the step itself."""
 _COMMON_SHARE = 0.3
 """How much of what all tools have in common is taken away, so that vague tools do not win every time."""
 _WHOLE_SHARE = 1.0
 """How much the whole request counts beside each of its steps."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
-# Chosen on bench/data/requests.tsv and later.tsv by a logistic regression; see docs/search.md.
-_WEAK_BELOW, _WEAK_TOOLS = 0.43, 5
-"""All matches are weak if the evidence is under this: the mean similarity of the closest tools, what matching
-words add, and a little for each word, since short requests are close to many tools by chance. A tool with
-most words of the request is never weak."""
-_EVIDENCE_OF_A_WORD = 0.013
-_WEAK_HIT_BELOW = 0.22
-"""A tool with a lower similarity is weak, whatever is found beside it."""
-_WEAK_WORDS_BELOW = 0.6
-"""A share of the request's words under this is weak, unless the similarity says something else."""
-_WEAK_WORDS_ALONE = 0.3
-"""The same without vectors: a user's words are seldom the tool's, so little is asked for."""
 
 _FIRST_SENTENCE = re.compile(r"(?<=[.!?。])\s|\n|。")
 
@@ -80,11 +66,7 @@ class Hit(Struct):
 
     name: str
     score: float
-    """For comparing hits of one search."""
-    strength: float
-    """How much speaks for it, from 0 to 1: its similarity, or the share of the request's words it has."""
-    weak: bool
-    """Whether it probably does not do what was asked for."""
+    """For comparing hits of one search; it does not say whether the tool does what was asked for."""
 
 
 class _Entry(MutableStruct):
@@ -235,8 +217,7 @@ class ToolIndex:
         found: dict[str, Hit] = {}
         for row in zip_longest(*ranked):
             for hit in sorted(filter(None, row), key=lambda hit: -hit.score):
-                if hit.name not in found or found[hit.name].strength < hit.strength:
-                    found[hit.name] = hit
+                found.setdefault(hit.name, hit)
         return list(found.values())[:limit]
 
     def _ranked(
@@ -250,9 +231,8 @@ class ToolIndex:
     ) -> list[list[Hit]]:
         """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
-        others = [words.other_words(text) for text in meant]
-        similar = self._similarities(meant, others if stepwise else None)
-        matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
+        similar = self._similarities(meant)
+        matches = [self._matched(*one) for one in zip(asked, meant, strict=True)]
         if stepwise:
             if similar is not None:
                 similar[1:] = (similar[1:] + _WHOLE_SHARE * similar[0]) / (1 + _WHOLE_SHARE)
@@ -260,29 +240,21 @@ class ToolIndex:
                 for number, worth in matches[0].items():
                     matched[number] = matched.get(number, 0.0) + _WHOLE_SHARE * worth
         ranked: list[list[Hit]] = []
-        for at, (text, meaning, matched) in enumerate(zip(asked, meant, matches, strict=True)):
+        for at, matched in enumerate(matches):
             scored = (
                 self._by_words(matched, among=among, used=used)
                 if similar is None
                 else self._by_meaning(matched, similar[at], among=among, used=used)
             )
-            scored.sort(key=lambda one: (-one[0], one[2].name))
-            said = _said(text, meaning)
-            similarities = [similarity for _, similarity, _ in scored if similarity is not None]
-            is_far = _is_far(similarities, matched, len(said), len(self._placed))
-            ranked.append([_hit(said, *one, is_far=is_far) for one in scored[:limit]])
+            ranked.append(sorted(scored, key=lambda hit: (-hit.score, hit.name))[:limit])
         return ranked
 
-    def _matched(self, text: str, meaning: str, other: Sequence[str]) -> dict[int, float]:
+    def _matched(self, text: str, meaning: str) -> dict[int, float]:
         """Return the tools that share words with a request, each with the worth of these words."""
         said = words.query_words(text)
         if meaning != text:
             said = list(dict.fromkeys([*said, *words.query_words(meaning)]))
-        found = self._lookup(said)
-        # What tools are called instead counts half: a phrase may mean something else here.
-        for number, worth in self._lookup(other).items():
-            found[number] = found.get(number, 0.0) + worth / 2
-        return found
+        return self._lookup(said)
 
     def _lookup(self, said: Sequence[str]) -> dict[int, float]:
         if not said:
@@ -300,9 +272,9 @@ class ToolIndex:
         *,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
-    ) -> list[tuple[float, float | None, _Entry]]:
+    ) -> list[Hit]:
         return [
-            (worth * (1 + 4 * _usage(used, entry.name)), None, entry)
+            Hit(entry.name, worth * (1 + 4 * _usage(used, entry.name)))
             for number, worth in matched.items()
             if (entry := self._by_number[number]) and (among is None or among(entry.name))
         ]
@@ -314,8 +286,8 @@ class ToolIndex:
         *,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
-    ) -> list[tuple[float, float | None, _Entry]]:
-        scored: list[tuple[float, float | None, _Entry]] = []
+    ) -> list[Hit]:
+        scored: list[tuple[float, _Entry]] = []
         servers: dict[str, list[float]] = {}
         similarities: list[float] = similar.tolist()
         for entry in self._candidates(matched, similar, among=among):
@@ -324,16 +296,13 @@ class ToolIndex:
             share = _WORDS_ALONE if similarity is None else _WORDS_SHARE
             close = _UNKNOWN if similarity is None else similarity
             score = close + _worth(worth, share) + _usage(used, entry.name)
-            scored.append((score, similarity, entry))
+            scored.append((score, entry))
             servers.setdefault(entry.server, []).append(close)
         best = {
             server: sum(sorted(found)[-_SERVER_TOOLS:]) / min(len(found), _SERVER_TOOLS)
             for server, found in servers.items()
         }
-        return [
-            (score + _SERVER_SHARE * best[entry.server], similarity, entry)
-            for score, similarity, entry in scored
-        ]
+        return [Hit(entry.name, score + _SERVER_SHARE * best[entry.server]) for score, entry in scored]
 
     def _candidates(
         self, matched: Mapping[int, float], similar: Any, *, among: Callable[[str], bool] | None
@@ -356,12 +325,10 @@ class ToolIndex:
 
     # ── Vectors
 
-    def _similarities(self, meant: Sequence[str], others: Sequence[Sequence[str]] | None) -> Any:
-        """Return one row of similarities for each request, by place; `None` if there are too few vectors.
+    def _similarities(self, meant: Sequence[str]) -> Any:
+        """Return one row of similarities for each request in English, by place.
 
-        Args:
-            meant: The requests, in English.
-            others: The words of tools for each, if they are the steps of one request.
+        `None` if there are too few vectors.
         """
         if not self._semantic or not self._known:
             return None
@@ -370,28 +337,12 @@ class ToolIndex:
         count = len(self._placed)
         if not count or count < (1 - _MOST_UNKNOWN) * len(self._entries):
             return None
-        means = self._stepwise(meant, others) if others is not None else self._moved(meant)
+        means: Any = vectors.encoder().encode(meant)
         means -= _COMMON_SHARE * self._common
         # Not `@`: its threads wait for each other longer than this product takes.
         numpy: Any = importlib.import_module("numpy")
         matrix = cast("Any", self._matrix)[:count]
         return numpy.stack([numpy.einsum("ij,j->i", matrix, row) for row in means])
-
-    @staticmethod
-    def _moved(meant: Sequence[str]) -> Any:
-        """Return the vectors of requests, each moved toward the tools that such requests are about."""
-        means: Any = vectors.encoder().encode(meant)
-        for row in means:
-            row[:] = intents.moved(row)
-        return means
-
-    @staticmethod
-    def _stepwise(meant: Sequence[str], others: Sequence[Sequence[str]]) -> Any:
-        """Return the vectors of steps, which say at length what they want, but not in the words of tools."""
-        spoken = [f"{text} {' '.join(other)}" for text, other in zip(meant, others, strict=True)]
-        encoded: Any = vectors.encoder().encode([*meant, *spoken])
-        means = (1 - _OTHER_SHARE) * encoded[: len(meant)] + _OTHER_SHARE * encoded[len(meant) :]
-        return means / (means * means).sum(1, keepdims=True) ** 0.5
 
     def _place(self) -> None:
         """Give each tool with a known vector its row, and free rows for the others."""
@@ -519,45 +470,6 @@ def _usage(used: Mapping[str, int], name: str) -> float:
     return min(_MOST_USED, _USED_SHARE * math.log1p(used.get(name, 0))) if used else 0.0
 
 
-def _is_far(similarities: list[float], matched: Mapping[int, float], said: int, tools: int) -> bool:
-    """Return whether too little speaks for even the closest tools.
-
-    Args:
-        similarities: Those of the tools that were ranked.
-        matched: The worth of matching words by tool.
-        said: The number of words of the request.
-        tools: The number of tools with a vector.
-    """
-    # Few tools are seldom close to each other, so fewer of them count.
-    closest = sorted(similarities)[-max(1, min(_WEAK_TOOLS, tools // 20)) :]
-    if not closest:
-        return False
-    evidence = sum(closest) / len(closest) + _worth(max(matched.values(), default=0.0))
-    return evidence + _EVIDENCE_OF_A_WORD * said < _WEAK_BELOW
-
-
 def _worth(score: float, share: float = _WORDS_SHARE) -> float:
     """Return what matching words add to a similarity."""
     return share * score / (score + _HALF)
-
-
-def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry, *, is_far: bool) -> Hit:
-    covered = _covered(said, entry)
-    if similarity is None:
-        return Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE)
-    weak = covered < _WEAK_WORDS_BELOW and (is_far or similarity < _WEAK_HIT_BELOW)
-    return Hit(entry.name, score, similarity, weak=weak)
-
-
-def _said(text: str, meaning: str) -> list[str]:
-    """Return the beginnings of a request's words, so that `files` matches `file`."""
-    said = words.query_words(meaning) or words.query_words(text)
-    return [word if len(word) < 5 else word[: max(4, len(word) - 2)] for word in said]
-
-
-def _covered(said: Sequence[str], entry: _Entry) -> float:
-    """Return the share of a request's words that a tool's text has."""
-    if not said:
-        return 0.0
-    text = f" {' '.join(entry.fields).lower()}".replace("_", " ")
-    return sum(f" {word}" in text for word in said) / len(said)

@@ -1,7 +1,7 @@
 """Turn texts into search words: split identifiers, cut unspaced scripts into pairs, translate Chinese.
 
-`concepts.txt` names what tools are called and what users say instead, `chinese.txt` what frequent Chinese
-words mean in requests. With the extra `search`, other Chinese words are looked up in CC-CEDICT.
+`chinese.txt` says what frequent Chinese words mean in requests. With the extra `search`, other Chinese words
+are looked up in CC-CEDICT.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 MAX_QUERY_WORDS = 32
-MAX_OTHER_WORDS = 12
-_WORDS_OF_A_CONCEPT = 3
-_LONGEST_PHRASE = 5
 MAX_STEPS = 6
 _LONGEST = 8
 """Characters of the longest Chinese word that is looked up."""
@@ -35,7 +31,6 @@ _NOT_A_GLOSS = re.compile(
     r"^(?:surname|variant of|old variant|abbr\.|CL:|see |also written|used in|Japanese variant|\(bound|erhua)"
     r"|classifier"
 )
-_ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "s", "ly")
 _INSIDE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|[\u3400-\u9fff|]+")
 
 _STOP = frozenset(
@@ -56,14 +51,6 @@ _CHINESE_STOP = frozenset(
         "很 最 再 又 小 大 多 一 二 两 三 四 五 六 七 八 九 十 第 要不要 会不会 是否 到底 必须"
     ).split()
 )
-
-
-class Concept(NamedTuple):
-    """What tools are called, and what users say instead."""
-
-    words: tuple[str, ...]
-    phrases: tuple[str, ...]
-    chinese: tuple[str, ...]
 
 
 def plain(text: str) -> str:
@@ -116,29 +103,6 @@ def english(text: str) -> str:
     return " ".join(dict.fromkeys(words))
 
 
-def other_words(text: str) -> list[str]:
-    """Return what tools are called for the phrases of an English request, those of long phrases first."""
-    said = [_stem(word.lower()) for word in _WORD.findall(text)]
-    phrases = _phrases()
-    found: dict[str, None] = {}
-    for length in range(min(_LONGEST_PHRASE, len(said)), 0, -1):
-        for at in range(len(said) - length + 1):
-            for words in phrases.get(tuple(said[at : at + length]), ()):
-                found.update(dict.fromkeys(words[:_WORDS_OF_A_CONCEPT]))
-    return list(found)[:MAX_OTHER_WORDS]
-
-
-def _stem(word: str) -> str:
-    """Return a word without its ending, so that `silenced` is found as `silence`."""
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word[: -len(ending)]
-            break
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "ls":
-        word = word[:-1]
-    return word.rstrip("e") if len(word) > 3 else word
-
-
 def _pairs(run: str) -> list[str]:
     return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
 
@@ -169,8 +133,8 @@ def _segments(run: str) -> list[str]:
 def _meanings(word: str) -> list[str]:
     if word in _CHINESE_STOP:
         return []
-    if (meanings := _chinese().get(word)) is not None:
-        return meanings
+    if (meaning := _chinese().get(word)) is not None:
+        return [meaning]
     for gloss in _dictionary().get(word, "").split("/"):
         if _NOT_A_GLOSS.search(gloss):
             continue
@@ -181,45 +145,12 @@ def _meanings(word: str) -> list[str]:
 
 
 @cache
-def _concepts() -> tuple[Concept, ...]:
-    lines = (Path(__file__).parent / "concepts.txt").read_text("utf-8").splitlines()
-    found: list[Concept] = []
-    for line in lines:
-        if line and not line.startswith("#"):
-            words, phrases, chinese = line.split("|")
-            found.append(Concept(tuple(words.split()), _listed(phrases), _listed(chinese)))
-    return tuple(found)
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
-
-
-@cache
-def _chinese() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for concept in _concepts():
-        for word in concept.chinese:
-            found.setdefault(word, []).append(" ".join(concept.words[:2]))
-    found = {word: meanings[:2] for word, meanings in found.items()}
+def _chinese() -> dict[str, str]:
+    found: dict[str, str] = {}
     for line in (Path(__file__).parent / "chinese.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
             meaning, _, listed = line.partition("|")
-            for word in _listed(listed):
-                found.setdefault(word, [meaning.strip()])
-    return found
-
-
-@cache
-def _phrases() -> dict[tuple[str, ...], list[tuple[str, ...]]]:
-    found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    own = {_stem(word) for concept in _concepts() for word in concept.words}
-    for concept in _concepts():
-        for phrase in concept.phrases:
-            said = tuple(_stem(word) for word in _WORD.findall(phrase.lower()))
-            # A single word that tools use themselves says enough.
-            if said and not (len(said) == 1 and (said[0] in own or said[0] in _STOP)):
-                found.setdefault(said, []).append(concept.words)
+            found.update((word.strip(), meaning.strip()) for word in listed.split(","))
     return found
 
 

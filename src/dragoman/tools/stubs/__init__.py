@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
-from dragoman.tools.names import OPENAI, assign
+from dragoman.tools.names import COMMON, assign
 from dragoman.tools.stubs.typed_tools import Names, snake
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def stubs_of(tools: Iterable[ToolDef], language: Language) -> list[Stubs]:
     """Return the source code for tools of servers, one file for each server."""
     offered = {tool.name: tool for tool in tools if tool.server}
     by_server: dict[str, dict[str, ToolDef]] = {}
-    for name, alias in assign(offered, OPENAI).items():
+    for name, alias in assign(offered, COMMON).items():
         by_server.setdefault(offered[name].server, {})[alias] = offered[name]
     write = importlib.import_module(f"dragoman.tools.stubs.{language}").file_of
     modules = Names()

@@ -16,8 +16,7 @@ import pytest
 from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
 from tests.unit.cli.terminal import CTRL_C, at_terminal
 
-from dragoman.cli.commands.map_ import rows_text
-from dragoman.cli.json_shapes import MapPlanReport, MapReport
+from dragoman.cli.commands.map_ import MapPlanReport, MapReport, rows_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.cli.program import PROGRAM, configure, misfits
 
-from dragoman.cli.json_shapes import TrustReport
+from dragoman.cli.commands.trust import TrustReport
 from dragoman.cli.main import run
 from dragoman.config.load import approvals
 

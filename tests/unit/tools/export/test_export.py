@@ -6,7 +6,8 @@ import pytest
 from tests.unit.tools.export.fitted import export, parameter
 
 from dragoman.model import ToolDef
-from dragoman.tools.export.export import APIS, Exporter
+from dragoman.tools.export.apis import APIS
+from dragoman.tools.export.export import Exporter
 
 pytestmark = pytest.mark.requirement("excel-4.2", "legal-discovery.ai_sdk")
 
@@ -48,7 +49,7 @@ def test_restoring_an_unknown_name_changes_nothing() -> None:
 
 
 def test_unknown_api_and_missing_strict_mode_are_misuse() -> None:
-    with pytest.raises(ValueError, match="unknown API `claude`: use one of openai, responses"):
+    with pytest.raises(ValueError, match="unknown API `claude`: use one of ai-sdk, anthropic"):
         Exporter("claude")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`anthropic` has no strict mode here"):
         Exporter("anthropic", strict=True)

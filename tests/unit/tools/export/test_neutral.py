@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from dragoman.model import ToolDef
-from dragoman.tools.export.export import APIS, LONGEST, Exporter, neutral_tool
+from dragoman.tools.export.apis import APIS
+from dragoman.tools.export.export import Exporter
+from dragoman.tools.export.neutral import LONGEST, neutral_tool
 
 pytestmark = pytest.mark.requirement("legal-discovery.ai_sdk")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.tools.export.fitted import export, fitted, parameter, whys
 
-from dragoman.tools.export.export import MAX_DESCRIPTION, reads
+from dragoman.tools.export.apis.openai import MAX_DESCRIPTION, reads
 
 pytestmark = pytest.mark.requirement("excel-4.2")
 

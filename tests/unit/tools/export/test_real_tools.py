@@ -9,22 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.model_api_rules import NAMES, description_of, name_of, problems, schema_of
+from tests.model_api_rules import NAMES, VERBATIM, description_of, name_of, problems, schema_of
 
 from dragoman.model import ToolDef
 from dragoman.tools.definition import define
-from dragoman.tools.export.export import APIS
+from dragoman.tools.export.apis import APIS
 from dragoman.tools.registry import ToolRegistry
 
 DATA = Path(__file__).parents[3] / "data" / "real-tools.json"
-VERBATIM = {
-    "openai": 932,
-    "responses": 932,
-    "anthropic": 933,
-    "gemini": 919,
-    "gemini-openapi": 514,
-    "ai-sdk": 933,
-}
 STRICT = 868
 FOR_MODELS = 942
 """One of the 943 is for its server's app only."""
@@ -56,7 +48,7 @@ def test_every_real_tool_is_legal_and_none_is_left_out(
     export = registry.export(api, strict=strict)
     assert dict(export.left_out) == {}
     assert len(export.tools) == len(registry) - 1 == FOR_MODELS
-    found = {name_of(api, tool): told for tool in export.tools if (told := problems(api, tool))}
+    found = {name_of(tool): told for tool in export.tools if (told := problems(api, tool))}
     assert found == {}
 
 
@@ -65,12 +57,12 @@ def test_what_is_not_recorded_is_as_the_server_said_it(registry: ToolRegistry, a
     export = registry.export(api)
     verbatim = 0
     for tool in export.tools:
-        name = export.names[name_of(api, tool)]
+        name = export.names[name_of(tool)]
         given = registry.get(name)
         assert given is not None
         changes = export.changes.get(name, ())
         if all(change.where == "/description" for change in changes) and not changes:
-            assert description_of(api, tool) == given.description
+            assert description_of(tool) == given.description
         if not any(change.where.startswith("/inputSchema") for change in changes):
             schema = schema_of(api, tool)
             expected = given.input_schema
@@ -89,7 +81,7 @@ def test_no_word_of_a_long_description_is_lost(registry: ToolRegistry) -> None:
     export = registry.export("openai")
     long = [tool for tool in registry if len(tool.description) > 1024]
     assert len(long) == 39
-    by_name = {export.names[name_of("openai", tool)]: tool["function"] for tool in export.tools}
+    by_name = {export.names[name_of(tool)]: tool["function"] for tool in export.tools}
     for tool in long:
         function = by_name[tool.name]
         whole = f"{function['description']} {function['parameters']['description']}"
@@ -101,7 +93,7 @@ def test_strict_holds_wherever_the_meaning_survives(registry: ToolRegistry) -> N
     strict = [tool for tool in export.tools if tool["function"]["strict"]]
     assert len(strict) == STRICT
     for tool in export.tools:
-        changes = export.changes.get(export.names[name_of("openai", tool)], ())
+        changes = export.changes.get(export.names[name_of(tool)], ())
         told = [change.why for change in changes if change.why.startswith("it is not strict: ")]
         assert bool(told) is not tool["function"]["strict"]
 

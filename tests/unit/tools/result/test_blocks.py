@@ -14,8 +14,11 @@ from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.model import Part
-from dragoman.tools.result import render
-from dragoman.tools.result.render import anthropic_content, chat_content, gemini_response, responses_output
+from dragoman.tools.export.apis.anthropic import anthropic_content
+from dragoman.tools.export.apis.gemini import gemini_response
+from dragoman.tools.export.apis.openai import chat_content
+from dragoman.tools.export.apis.responses import responses_output
+from dragoman.tools.result import media
 
 # Kept, since the iterables that they give check as they go.
 ANTHROPIC = TypeAdapter[Any](ToolResultBlockParam)
@@ -205,7 +208,7 @@ def test_number_and_size_of_images_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     content = anthropic_content("x", [IMAGE] * 25)
     assert [block["type"] for block in content] == ["text"] + ["image"] * 20  # type: ignore[index]
     assert content[0]["text"].count("not shown: there are more than 20") == 5  # type: ignore[index]
-    monkeypatch.setattr(render, "MAX_TOTAL_BYTES", 50)
+    monkeypatch.setattr(media, "MAX_TOTAL_BYTES", 50)
     content = anthropic_content("x", [IMAGE] * 3)
     assert [block["type"] for block in content] == ["text", "image", "image"]  # type: ignore[index]
     assert "not shown: the result has too many bytes" in content[0]["text"]  # type: ignore[index]
