@@ -45,7 +45,7 @@ FACADE_READERS = {"cli", "__main__"}
 """Packages that may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(visible|errors|suggest|display|model|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
+    r"^(visible|errors|suggest|display|model(\..+)?|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
@@ -79,7 +79,6 @@ PYDANTIC_USERS = re.compile(
 LONGEST_FILE = 800
 LONG_FILES = {
     "manager.manager": "the object that users hold: a documented method for each thing it does",
-    "model": "the nouns of the library: frozen dataclasses and their documentation",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
