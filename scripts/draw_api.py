@@ -29,7 +29,7 @@ MODULES = (
     "dragoman.events",
     "dragoman.observe.metrics",
     "dragoman.testing",
-    "dragoman.tools.blocks",
+    "dragoman.tools.result.render",
     "dragoman.adapters.langchain",
     "dragoman.adapters.langchain_middleware",
     "dragoman.adapters.pydantic_ai",

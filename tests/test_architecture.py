@@ -35,7 +35,7 @@ LAYERS = [
     {"call"},
     {"bulk"},
     {"manager"},
-    {"blocking", "testing", "agent", "diagnosis", "resource_tools"},
+    {"blocking", "testing", "agent", "diagnosis"},
     {"adapters", "gateway", "demo"},
     {"cli"},
     {"__main__"},

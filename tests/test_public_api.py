@@ -71,9 +71,9 @@ DOCUMENTED_IN_0_1 = {
     "dragoman.events": ["StateChanged", "ToolsChanged"],
     "dragoman.manager": ["McpManager"],
     "dragoman.observe.metrics": ["Metrics"],
-    "dragoman.resource_tools": ["prompt_tools", "resource_tools"],
+    "dragoman.manager.resources": ["prompt_tools", "resource_tools"],
     "dragoman.testing": ["InstantClock", "ScriptedServer"],
-    "dragoman.tools.blocks": ["anthropic_content", "chat_content", "gemini_response", "responses_output"],
+    "dragoman.tools.result.render": ["anthropic_content", "chat_content", "gemini_response", "responses_output"],
 }
 
 

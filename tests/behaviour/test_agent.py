@@ -648,7 +648,7 @@ async def test_slips_are_corrected_and_long_results_are_cut_and_can_be_read_on(s
 
 @pytest.mark.parametrize(
     ("option", "is_error"),
-    [({}, False), ({"coerce_arguments": False}, True), ({"mend_arguments": False}, True)],
+    [({}, False), ({"coerce_arguments": False}, True)],
     ids=str,
 )
 async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], is_error: bool) -> None:
@@ -665,15 +665,14 @@ async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], i
     assert (told.text == "6") is not is_error
 
 
-@pytest.mark.parametrize("how", [{"coerce": True}, {"mends": True}], ids=str)
-async def test_a_caller_coerces_arguments_on_request(how: dict[str, Any]) -> None:
+async def test_a_caller_coerces_arguments_on_request() -> None:
     def double(number: int) -> str:
         return str(2 * number)
 
     registry = ToolRegistry()
     registry.register(tool(double))
     async with McpManager([], registry=registry) as mcp:
-        assert (await mcp.caller(**how)("double", {"number": "3"})).text == "6"
+        assert (await mcp.caller(coerce=True)("double", {"number": "3"})).text == "6"
         assert not (await mcp.caller()("double", {"number": "3"})).success
 
 

@@ -449,7 +449,7 @@ async def test_a_denied_call_names_the_rule_and_nothing_is_sent(tmp_path: Path) 
                 await mcp.registry.call("mcp_coat_read", {"path": "/etc/passwd"})
             # What does not fit is not even judged.
             assert (await mcp.call("mcp_coat_read", {})).exception.code == "tool.invalid_arguments"
-            assert not (await mcp.caller(mends=True)("mcp_coat_read", {"path": "/etc/x"})).success
+            assert not (await mcp.caller(coerce=True)("mcp_coat_read", {"path": "/etc/x"})).success
     assert coat.log.count("call read") == 1
 
 

@@ -55,7 +55,6 @@ SAMPLES: dict[str, object] = {
     "coerce_arguments": True,
     "share": False,
     "sources_in_text": True,
-    "mend_arguments": True,
     "attribution": {"title": "/results/*/name"},
     "max_message_bytes": "64MiB",
     "limits": {"tools": 5, "calls_per_second": 0.5},

@@ -462,7 +462,6 @@ class McpManager:
         ask: bool | ApprovalHandler = False,
         while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         returns_questions: bool = False,
-        mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
         run = self._mcp.caller(
@@ -475,7 +474,6 @@ class McpManager:
             ask=ask,
             while_asking=while_asking,
             returns_questions=returns_questions,
-            mends=mends,
         )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
 

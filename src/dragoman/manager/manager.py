@@ -693,7 +693,6 @@ class McpManager:
         ask: bool | ApprovalHandler = False,
         while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         returns_questions: bool = False,
-        mends: bool | None = None,
     ) -> Caller:
         """Return a function like `call` with other rules, for example for an agent.
 
@@ -710,11 +709,9 @@ class McpManager:
             while_asking: Entered before a person is asked about a call, and left before the call is sent.
             returns_questions: Whether calls end with the questions of a server, as with `on_input="return"`,
                 if the application has `Handlers(durable_questions=True)` and no `elicitation`.
-            mends: The old name of `coerce`.
         """
         from dragoman.call import CallMode, make_caller, unrecorded
 
-        coerce = coerce if mends is None else mends
         context = self._call_context.replace(
             coerce=coerce,
             budget=budget,

@@ -100,7 +100,6 @@ KEYS = key_table(
     disabled_tools="denied_tools",
     disabledTools="denied_tools",
     excludeTools="denied_tools",
-    mend_arguments="coerce_arguments",
 )
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from dragoman.model import SourceRef
 
+__all__ = ["anthropic_content", "chat_content", "gemini_response", "responses_output"]
+"""The public names; the others may change."""
+
 # ── From raw protocol data to a `ServerAnswer` of `Part`s
 
 
