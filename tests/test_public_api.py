@@ -73,7 +73,12 @@ DOCUMENTED_IN_0_1 = {
     "dragoman.observe.metrics": ["Metrics"],
     "dragoman.manager.resources": ["prompt_tools", "resource_tools"],
     "dragoman.testing": ["InstantClock", "ScriptedServer"],
-    "dragoman.tools.result.render": ["anthropic_content", "chat_content", "gemini_response", "responses_output"],
+    "dragoman.tools.result.render": [
+        "anthropic_content",
+        "chat_content",
+        "gemini_response",
+        "responses_output",
+    ],
 }
 
 

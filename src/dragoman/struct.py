@@ -6,7 +6,6 @@ annotation `Annotated[…, HIDDEN]` may hold a secret or a long value: `repr` le
 
 from __future__ import annotations
 
-from inspect import get_annotations
 from typing import Any, ClassVar, Self, cast, dataclass_transform
 
 import msgspec
@@ -29,13 +28,18 @@ HIDDEN = "hidden"
 """In `Annotated[…, HIDDEN]`: the field is not part of a `repr`."""
 
 
+def _is_hidden(hint: Any) -> bool:
+    # Annotations are texts nearly everywhere, and many name types that only type checkers import.
+    return "HIDDEN]" in hint if isinstance(hint, str) else HIDDEN in getattr(hint, "__metadata__", ())
+
+
 class _Base(msgspec.Struct):
     _hidden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **_: Any) -> None:
-        # Annotations are texts in this package, and many name types that only type checkers import.
-        annotations = get_annotations(cls)
-        cls._hidden = cls._hidden.union(name for name, text in annotations.items() if "HIDDEN]" in text)
+        cls._hidden = cls._hidden.union(
+            name for name, hint in cls.__annotations__.items() if _is_hidden(hint)
+        )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values for some fields."""

@@ -2,13 +2,16 @@
 
 Text that may contain `${…}` is a template: it is kept as written and expanded when a connection is opened
 (`config/templates.py`). Fields that may contain a literal secret are left out of every `repr`.
+
+Unlike in the rest of the package, annotations are no texts here: `keys` reads them, and compiling seventy
+texts when a configuration is read would take longer than evaluating them at the import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict, cast
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast
 
+from dragoman.model.keys import Key, keys, nested
 from dragoman.struct import HIDDEN, Struct, field, force_setattr
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
@@ -19,34 +22,100 @@ ATTRIBUTION_KEYS = ("source", "title", "locator", "url", "updated")
 class Timeouts(TypedDict, total=False):
     """Seconds; a missing key means the default."""
 
-    connect: float
-    """From the start of a connection to its first listing; 30 s unless given."""
-    call: float
-    """One tool call; 30 s unless given."""
-    idle: float
-    """How long a lazy server may be unused before it is stopped; never unless given."""
+    connect: Annotated[
+        float,
+        Key(
+            "the time from the start of a connection to its first listing",
+            unit="s",
+            unless_given="30",
+            spellings=("connect_timeout", "startup_timeout_sec"),
+            milliseconds=("connectionTimeout", "initTimeout", "startup_timeout_ms"),
+            restarts=False,
+        ),
+    ]
+    call: Annotated[
+        float,
+        Key(
+            "the time for one tool call",
+            unit="s",
+            unless_given="30",
+            spellings=("timeout", "timeout_seconds", "tool_timeout_sec"),
+            milliseconds=("requestTimeout",),
+            restarts=False,
+        ),
+    ]
+    idle: Annotated[
+        float,
+        Key(
+            "how long a lazy server may be unused before it is stopped",
+            unit="s",
+            unless_given="none",
+            spellings=("idle_timeout",),
+        ),
+    ]
 
 
 _STDIO_FORM = 'Stdio("npx", ["-y", "package"])'
 
 
 class _CommandLine(Struct):
-    command: str
-    args: Annotated[Sequence[str], HIDDEN] = ()
+    command: Annotated[
+        str,
+        Key("the program to start; never a shell", spellings=("cmd",), is_template=True, mask="command"),
+    ]
+    args: Annotated[
+        Sequence[str],
+        HIDDEN,
+        Key("its arguments", is_template=True, mask="words", is_always_shown=True),
+    ] = ()
 
 
 class Stdio(_CommandLine, kw_only=True):
     """A server that is a child process, spoken to over its standard input and output."""
 
-    env: Annotated[Mapping[str, str | None], HIDDEN] = field(default_factory=dict[str, "str | None"])
-    """Added to the inherited environment; `None` takes a variable away."""
-    cwd: str | None = None
-    env_file: Sequence[str] = ()
-    """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
-    inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
-    """`safe`: HOME, PATH, proxies and their like; `all`: everything; or the names to add to `safe`."""
-    log_file: str | None = None
-    """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
+    env: Annotated[
+        Mapping[str, str | None],
+        HIDDEN,
+        Key(
+            "environment variables of the process, besides the inherited ones; `null` removes one",
+            spellings=("envs", "environment"),
+            is_template=True,
+            mask="value",
+        ),
+    ] = field(default_factory=dict[str, "str | None"])
+    cwd: Annotated[
+        str | None,
+        Key(
+            "the working directory, relative to the project",
+            spellings=("working_directory", "workingDirectory"),
+            is_template=True,
+            unless_given="the project",
+        ),
+    ] = None
+    env_file: Annotated[
+        Sequence[str],
+        Key(
+            "files of `NAME=value` lines, read at start; `env` wins over them",
+            spellings=("envFile",),
+            is_template=True,
+        ),
+    ] = ()
+    inherit_env: Annotated[
+        Literal["safe", "all"] | Sequence[str],
+        Key(
+            '`"safe"`, `"all"`, or names of variables to inherit besides `safe`: '
+            "[below](#inherited-variables)",
+            unless_given='`"safe"`',
+        ),
+    ] = "safe"
+    log_file: Annotated[
+        str | None,
+        Key(
+            "a file for the process's stderr: 1 MiB, and two older ones; known secrets are masked, and "
+            "escape sequences are removed",
+            is_template=True,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         # A string is a sequence of strings too, so type checkers accept this mistake.
@@ -64,27 +133,79 @@ class Stdio(_CommandLine, kw_only=True):
 class Tls(Struct, kw_only=True):
     """TLS settings of a server behind a URL: trusted and client certificates; paths are templates."""
 
-    ca: str | None = None
-    """A file or a directory of certificates that are trusted instead of the system's."""
-    cert: str | None = None
-    """Our own certificate, with its chain."""
-    key: str | None = None
-    """The private key of `cert`, where it is not in the same file; not an encrypted one."""
-    verify: bool = True
-    """Whether the server's certificate is checked; off means that anyone may intercept the connection."""
+    ca: Annotated[
+        str | None,
+        Key(
+            "a file or a directory of certificates that are trusted instead of the system's",
+            is_template=True,
+            is_always_shown=True,
+        ),
+    ] = None
+    cert: Annotated[
+        str | None,
+        Key("the client certificate, with its chain", is_template=True, is_always_shown=True),
+    ] = None
+    key: Annotated[
+        str | None,
+        Key(
+            "the private key of `cert`, if it is not in the same file; not an encrypted one",
+            is_template=True,
+            is_always_shown=True,
+        ),
+    ] = None
+    verify: Annotated[
+        bool,
+        Key(
+            "whether the server's certificate is checked; without, anyone may intercept the connection",
+            is_always_shown=True,
+        ),
+    ] = True
 
 
 class _Address(Struct):
-    url: Annotated[str, HIDDEN]
+    url: Annotated[
+        str,
+        HIDDEN,
+        Key(
+            "the address of a remote server",
+            spellings=("uri", "httpUrl", "serverUrl", "server_url", "baseUrl", "base_url"),
+            is_template=True,
+            mask="url",
+        ),
+    ]
 
 
 class _Remote(_Address, kw_only=True):
-    headers: Annotated[Mapping[str, str], HIDDEN] = field(default_factory=dict[str, str])
-    alternate: bool = False
-    """Whether the other HTTP transport is tried if the server refuses this one."""
-    tls: Tls | None = None
-    allow_http: bool = False
-    """Whether its credentials may go over plain http to another machine; a login's token never does."""
+    headers: Annotated[
+        Mapping[str, str],
+        HIDDEN,
+        Key("headers of each request", spellings=("http_headers",), is_template=True, mask="value"),
+    ] = field(default_factory=dict[str, str])
+    alternate: Annotated[
+        bool,
+        Key(
+            "try the other HTTP transport too if the server refuses this one",
+            unless_given="only without a type",
+            is_always_shown=True,
+        ),
+    ] = False
+    tls: Annotated[
+        Tls | None,
+        Key(
+            "`{ca, cert, key, verify}`: CA certificates to trust instead of the system's (a file or a "
+            "directory), the client certificate and its key; `verify = false` disables verification, with a "
+            "warning",
+            unless_given="the system's",
+        ),
+    ] = None
+    allow_http: Annotated[
+        bool,
+        Key(
+            "for an `http://` URL that is not on this machine: send credentials of the entry (headers, a "
+            "password or a token in the URL), of `header_provider` and of calls anyway. Others on the "
+            "network can read them; OAuth tokens are never sent there",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "headers", dict(self.headers))
@@ -104,50 +225,101 @@ Transport: TypeAlias = Stdio | Http | Sse
 class Auth(Struct, kw_only=True):
     """How a server behind a URL wants to be logged in to, as far as the configuration says it."""
 
-    SECRETS: ClassVar[tuple[str, ...]] = (
-        "client_secret",
-        "private_key",
-        "assertion",
-        "id_token",
-        "idp_client_secret",
-    )
-    """The fields that are never shown."""
-
-    mode: Literal["auto", "none", "oauth"] = "auto"
-    client_id: str | None = None
-    client_secret: Annotated[str | None, HIDDEN] = None
-    """A template; write a variable here, not the secret itself."""
-    scopes: Sequence[str] = ()
-    callback_port: int | None = None
-    redirect_uri: str | None = None
-    metadata_url: str | None = None
-    """Where the authorization server describes itself, if that cannot be found from the server."""
-    resource: str | None = None
-    """What the token is asked for, if the server's own address is not the right name for it."""
-    issuer: str | None = None
-    """The authorization server that `client_id` belongs to; the server decides unless given."""
-    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
-    """Who logs in: a person, this program by itself, or this program with a token of another issuer."""
-    client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
-    """How the client proves who it is; as the authorization server wishes unless given."""
-    private_key: Annotated[str | None, HIDDEN] = None
-    """For `private_key_jwt`: the key as PEM, or the path of its file; a template."""
-    signing_algorithm: str = "RS256"
-    assertion: Annotated[str | None, HIDDEN] = None
-    """For `jwt_bearer`: the signed token of this workload, or the path of its file; a template."""
-    id_token: Annotated[str | None, HIDDEN] = None
-    """For `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file."""
-    idp_token_url: str | None = None
-    """Where the identity provider exchanges `id_token` for an assertion."""
-    idp_client_id: str | None = None
-    """This client at the identity provider, if it wants to know."""
-    idp_client_secret: Annotated[str | None, HIDDEN] = None
-    client_metadata_url: str | None = None
-    """An https address that describes this client, and is its id where the server takes that."""
-    hosts: Sequence[str] = ()
-    """Hosts that may be asked about logins although they lie in a private network."""
-    store: Literal["file", "keyring"] = "file"
-    """Where tokens are kept."""
+    mode: Annotated[
+        Literal["auto", "none", "oauth"],
+        Key("whether to log in: `auto` if the server requires it", is_always_shown=True),
+    ] = "auto"
+    client_id: Annotated[str | None, Key("the id of this client", is_template=True)] = None
+    client_secret: Annotated[
+        str | None,
+        HIDDEN,
+        Key("its secret; write a variable, not the secret itself", is_template=True, mask="value"),
+    ] = None
+    scopes: Annotated[Sequence[str], Key("the scopes to ask for")] = ()
+    callback_port: Annotated[int | None, Key("the port that the browser returns to")] = None
+    redirect_uri: Annotated[
+        str | None, Key("the address that the browser returns to", is_template=True, mask="url")
+    ] = None
+    metadata_url: Annotated[
+        str | None,
+        Key(
+            "where the authorization server describes itself, if that cannot be found from the server",
+            is_template=True,
+            mask="url",
+        ),
+    ] = None
+    resource: Annotated[
+        str | None,
+        Key(
+            "what the token is asked for, if the server's own address is not the right name for it",
+            is_template=True,
+            mask="url",
+        ),
+    ] = None
+    issuer: Annotated[
+        str | None,
+        Key(
+            "the authorization server that `client_id` belongs to; the server decides unless given",
+            is_template=True,
+            mask="url",
+        ),
+    ] = None
+    grant: Annotated[
+        Literal["authorization_code", "client_credentials", "jwt_bearer"],
+        Key("who logs in: a person, this program by itself, or this program with a token of another issuer"),
+    ] = "authorization_code"
+    client_auth: Annotated[
+        Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None,
+        Key("how the client proves who it is; as the authorization server wishes unless given"),
+    ] = None
+    private_key: Annotated[
+        str | None,
+        HIDDEN,
+        Key("for `private_key_jwt`: the key as PEM, or the path of its file", is_template=True, mask="value"),
+    ] = None
+    signing_algorithm: Annotated[str, Key("for `private_key_jwt`: the algorithm of the signature")] = "RS256"
+    assertion: Annotated[
+        str | None,
+        HIDDEN,
+        Key(
+            "for `jwt_bearer`: the signed token of this workload, or the path of its file",
+            is_template=True,
+            mask="value",
+        ),
+    ] = None
+    id_token: Annotated[
+        str | None,
+        HIDDEN,
+        Key(
+            "for `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file",
+            is_template=True,
+            mask="value",
+        ),
+    ] = None
+    idp_token_url: Annotated[
+        str | None,
+        Key(
+            "where the identity provider exchanges `id_token` for an assertion", is_template=True, mask="url"
+        ),
+    ] = None
+    idp_client_id: Annotated[
+        str | None, Key("this client at the identity provider, if it wants to know", is_template=True)
+    ] = None
+    idp_client_secret: Annotated[
+        str | None, HIDDEN, Key("the secret of `idp_client_id`", is_template=True, mask="value")
+    ] = None
+    client_metadata_url: Annotated[
+        str | None,
+        Key(
+            "an https address that describes this client, and is its id where the server takes that",
+            is_template=True,
+            mask="url",
+        ),
+    ] = None
+    hosts: Annotated[
+        Sequence[str], Key("hosts that may be asked about logins although they lie in a private network")
+    ] = ()
+    store: Annotated[Literal["file", "keyring"], Key("where tokens are kept")] = "file"
 
 
 class Origin(Struct, kw_only=True):
@@ -204,73 +376,192 @@ def _wrong_transport(name: str, given: object) -> str:
 
 class _Named(Struct):
     name: str
-    transport: Transport
+    transport: Annotated[
+        Transport,
+        Key(
+            "`stdio`, `http` or `sse`",
+            spellings=("type", "transportType"),
+            unless_given="from the other keys",
+        ),
+    ]
 
 
 class ServerSpec(_Named, kw_only=True):
     """One server as it is wanted: how to reach it, and the rules that hold for it."""
 
     # Whether and when it runs
-    enabled: bool = True
-    required: bool = False
-    """Whether start-up fails if this server cannot be reached."""
-    lazy: bool = False
-    """Whether it is started at its first call only."""
-    reconnect: bool = True
-    replacement: Literal["start-first", "stop-first"] = "start-first"
-    """When its configuration changes: prove the new one before the old one goes, or stop first."""
+    enabled: Annotated[
+        bool,
+        Key("whether the server is used", opposite="disabled", is_approved=False, is_always_shown=True),
+    ] = True
+    required: Annotated[bool, Key("start-up fails without it", restarts=False)] = False
+    lazy: Annotated[bool, Key("start it at the first call", is_approved=False)] = False
+    reconnect: Annotated[
+        bool, Key("reconnect after a lost connection", is_approved=False, is_of_process=True)
+    ] = True
+    replacement: Annotated[
+        Literal["start-first", "stop-first"],
+        Key(
+            "when an entry changes: prove the new server before the old one is stopped, or stop first",
+            spellings=("replace",),
+            is_approved=False,
+            restarts=False,
+        ),
+    ] = "start-first"
     # Time
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    health_check_interval: float | None = None
-    """Seconds between probes of an idle connection; the settings' value unless given."""
+    timeouts: Annotated[
+        Timeouts,
+        Key(
+            '`{connect, call, idle}` in seconds, or texts such as `"500ms"`; `timeout` alone is `call`',
+            unless_given="30, 30, none",
+            is_approved=False,
+        ),
+    ] = field(default_factory=Timeouts)
+    health_check_interval: Annotated[
+        float | None,
+        Key(
+            "seconds between probes of an idle connection",
+            unit="s",
+            unless_given="30",
+            is_approved=False,
+        ),
+    ] = None
     # Tools
-    allowed_tools: Sequence[str] | None = None
-    """Names and globs; `None` means every tool, an empty sequence none."""
-    denied_tools: Sequence[str] = ()
-    """Names and globs; wins over `allowed_tools`."""
-    max_concurrency: int | None = None
-    share: bool | None = None
-    """Who may share one process of it, if their entries are the same. `True`: also the users of one program
-    (`McpManager.as_user`). `False`: each client of the daemon has its own. Unless given, clients of the
-    daemon share it, and users do not."""
-    parallel: bool = False
-    """Whether an agent may run several calls to this server at once."""
-    coerce_arguments: bool | None = None
-    """Whether arguments that nearly fit are corrected before a call; the application decides unless given."""
-    attribution: Mapping[str, str] = field(default_factory=dict[str, str])
+    allowed_tools: Annotated[
+        Sequence[str] | None,
+        Key(
+            "names and globs of the tools that are offered; an empty list offers none",
+            spellings=("enabled_tools", "includeTools"),
+            unless_given="all",
+            restarts=False,
+        ),
+    ] = None
+    denied_tools: Annotated[
+        Sequence[str],
+        Key(
+            "names and globs of tools that are not offered; wins over `allowed_tools`",
+            spellings=("disabled_tools", "disabledTools", "excludeTools"),
+            unless_given="none",
+            restarts=False,
+        ),
+    ] = ()
+    max_concurrency: Annotated[
+        int | None,
+        Key("concurrent calls", unless_given="unlimited", is_approved=False, is_of_process=True),
+    ] = None
+    share: Annotated[
+        bool | None,
+        Key(
+            "who may share one process of it: with `true` also the users of "
+            "[one program](how-to/web-app.md), with `false` only calls of one client",
+            unless_given="clients of the [daemon](how-to/daemon.md)",
+            is_approved=False,
+        ),
+    ] = None
+    parallel: Annotated[
+        bool, Key("an agent may run several calls to it in parallel", is_approved=False, restarts=False)
+    ] = False
+    coerce_arguments: Annotated[
+        bool | None,
+        Key(
+            'coerce a model\'s arguments that nearly match the schema, such as `"5"` for a number',
+            unless_given="the application's setting",
+            restarts=False,
+        ),
+    ] = None
+    attribution: Annotated[
+        Mapping[str, str],
+        Key(
+            "where results name their sources: [below](#sources-of-an-answer)",
+            unless_given="the usual keys",
+            restarts=False,
+        ),
+    ] = field(default_factory=dict[str, str])
     """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`.
     `updated` may also be the name of a field, or a date for sources without one."""
-    sources_in_text: bool | None = None
-    """Whether the text of a result ends with its sources; the settings decide unless given. They are in
-    `result.provenance` either way, and an agent's model always reads them."""
-    naming: str | None = None
-    """A template such as `{server}__{tool}`; the settings' scheme unless given."""
-    fallback: Sequence[str] | Mapping[str, str | Sequence[str]] = ()
+    sources_in_text: Annotated[
+        bool | None,
+        Key(
+            "end the text of a result with its sources; a result has them as data either way",
+            unless_given="`false`; `true` in the profile `legal`",
+            restarts=False,
+        ),
+    ] = None
+    naming: Annotated[
+        str | None,
+        Key(
+            "the scheme of its tools' names, such as `{server}__{tool}`",
+            unless_given="`mcp_{server}_{tool}`",
+            pattern=r"\{tool\}",
+            restarts=False,
+        ),
+    ] = None
+    fallback: Annotated[
+        Sequence[str] | Mapping[str, str | Sequence[str]],
+        Key(
+            "what answers while this server is unavailable: servers and local tools, or these by tool: "
+            "[below](#fallbacks)",
+            restarts=False,
+        ),
+    ] = ()
     """What answers while this server is unavailable, in order: servers and local tools, or these by tool.
 
     A server answers with its tool of the same name. A local tool answers for the tool of the same name, or
     for the one that the mapping gives to it. The key `*` stands for every tool without a key."""
     # Trust
-    auth: Auth | None = None
-    trust: Literal["warn", "ask", "strict", "off"] | None = None
-    """What happens with tools that are not as they were pinned: they are offered and flagged, withheld until
-    they are approved (`ask`, `strict`), or not looked at; `warn` unless given, and `ask` at a terminal."""
-    trust_annotations: bool = False
-    """Whether the server's own hints (read-only, idempotent) may permit a retry."""
+    auth: Annotated[
+        Auth | None,
+        Key(
+            '`"none"`, `"oauth"`, or `{client_id, client_secret, scopes, …}`',
+            unless_given="OAuth if the server requires it",
+        ),
+    ] = None
+    trust: Annotated[
+        Literal["warn", "ask", "strict", "off"] | None,
+        Key(
+            "what happens with [changed tools](trust.md#tool-definitions-are-pinned): they are offered and "
+            "flagged, withheld until they are approved (`ask`, `strict`), or not looked at",
+            unless_given="`ask` at a terminal, else `warn`",
+            restarts=False,
+        ),
+    ] = None
+    trust_annotations: Annotated[
+        bool,
+        Key("whether the server's annotations (read-only, idempotent) are trusted", restarts=False),
+    ] = False
     # The wire
-    wire: Literal["dragoman", "sdk"] = "dragoman"
-    """Whose framing is used below the SDK's session: ours, or the SDK's own transports."""
-    max_message_bytes: int | None = None
-    """The largest message that is taken from the server; 16 MiB unless given."""
-    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    wire: Annotated[
+        Literal["dragoman", "sdk"],
+        Key("`dragoman`, or `sdk` for the SDK's own transports", is_of_process=True),
+    ] = "dragoman"
+    max_message_bytes: Annotated[
+        int | None,
+        Key(
+            'the largest accepted message, as `16777216` or `"64MiB"`',
+            unit="bytes",
+            unless_given="16 MiB",
+            is_of_process=True,
+        ),
+    ] = None
+    limits: Annotated[
+        Mapping[str, float],
+        Key("other limits: [below](#limits)", unless_given="those of `mcp`", restarts=False),
+    ] = field(default_factory=dict[str, float])
     """How much of other things it may send or get, by the names of `trust.limits.Limits`."""
-    protocol: Literal["auto", "legacy", "modern"] = "auto"
-    """The protocol generation: `legacy` shakes hands by `initialize`, `modern` is 2026-07-28 on."""
-    unset_variables: Literal["error", "keep", "empty"] = "error"
-    """What a `${VAR}` without a value becomes."""
+    protocol: Annotated[
+        Literal["auto", "legacy", "modern"],
+        Key(
+            "`auto`, `legacy` (handshake with `initialize`), `modern` (2026-07-28 and later)",
+            is_of_process=True,
+        ),
+    ] = "auto"
+    unset_variables: Annotated[
+        Literal["error", "keep", "empty"],
+        Key("what a `${VAR}` without a value becomes", in_files=False),
+    ] = "error"
     # For people
-    title: str = ""
-    description: str = ""
+    title: Annotated[str, Key("a name for people", is_approved=False, restarts=False)] = ""
+    description: Annotated[str, Key("a description for people", is_approved=False, restarts=False)] = ""
     # Where it comes from
     origin: Origin = CODE
     shadowed: Sequence[Origin] = ()
@@ -331,3 +622,13 @@ class ServerSpec(_Named, kw_only=True):
     def call_timeout(self) -> float:
         """Seconds a call may take unless the caller says otherwise."""
         return self.timeouts.get("call", DEFAULT_CALL_TIMEOUT)
+
+
+@cache
+def server_keys() -> Mapping[str, Key]:
+    """Return every key of a server's entry by its place in it; those of `Sse` are those of `Http`."""
+    return nested(ServerSpec, Stdio, Http)
+
+
+REMOTE_KEYS = (*keys(Http), "auth")
+"""The keys that only a server behind a URL has."""

@@ -1,16 +1,15 @@
-"""What the configuration says beside its servers, file by file and merged."""
+"""What the configuration says beside its servers, file by file and merged.
 
-from __future__ import annotations
+As in `server`, annotations are no texts here.
+"""
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
+from dragoman.errors import DragomanError
+from dragoman.model.keys import Key
+from dragoman.model.server import ServerSpec
 from dragoman.struct import Struct, field, is_equal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dragoman.errors import DragomanError
-    from dragoman.model.server import ServerSpec
 
 
 class Input(Struct, kw_only=True):
@@ -114,15 +113,26 @@ class Settings(Struct, kw_only=True):
     """Everything that the configuration says, merged."""
 
     servers: Sequence[ServerSpec] = ()
-    enabled: bool = True
-    """The global switch; when off, no server is started."""
-    auto_reload: bool = False
-    call_log: bool | None = None
-    """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
-    daemon: bool = False
-    """Whether commands of the terminal start a daemon that keeps the servers running."""
-    health_check_interval: float = 30.0
-    naming: str = "mcp_{server}_{tool}"
+    enabled: Annotated[bool, Key("the global switch; when off, no server is started")] = True
+    auto_reload: Annotated[bool, Key("apply changes of the files at once")] = False
+    call_log: Annotated[
+        bool | None,
+        Key(
+            "keep calls and the stderr of servers for `dragoman calls` and `dragoman logs`: "
+            "[what is kept](trust.md#what-is-kept)",
+            unless_given="the terminal program keeps them, the library does not",
+        ),
+    ] = None
+    daemon: Annotated[
+        bool, Key("commands start a [daemon](how-to/daemon.md) that keeps the servers running")
+    ] = False
+    health_check_interval: Annotated[
+        float,
+        Key("seconds between probes of an idle connection", unit="s"),
+    ] = 30.0
+    naming: Annotated[
+        str, Key("the scheme of the tools' names, such as `{server}__{tool}`", pattern=r"\{tool\}")
+    ] = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"
     """An exposed name that tools of several servers want: each gets an unambiguous one instead, or the server
     that is configured first has it and the others' tools are left out."""
@@ -134,10 +144,15 @@ class Settings(Struct, kw_only=True):
     failure_level: Literal["error", "warning"] = "error"
     """The level of the log for a server that fails; quieter while it fails in the same way."""
     inputs: Sequence[Input] = ()
-    policy: Sequence[Statement] = ()
-    """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""
-    limits: Sequence[Statement] = ()
-    """How much servers may send or get, the strongest file first; `trust.limits` reads it."""
+    policy: Annotated[
+        Sequence[Statement],
+        Key("which calls are allowed, asked about or denied: [below](#policy)", layers="every"),
+    ] = ()
+    """The rules of every file, the strongest file first; `trust.policy` reads them."""
+    limits: Annotated[
+        Sequence[Statement], Key("how much servers may send or get: [below](#limits)", layers="every")
+    ] = ()
+    """The limits of every file, the strongest file first; `trust.limits` reads them."""
     by_field: bool = False
     """Whether a weaker file fills in what a stronger one leaves out of a server."""
     profile: str = "dragoman"

@@ -11,6 +11,7 @@ import click
 from dragoman.cli import exits, known, output
 from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options, typed
+from dragoman.config.dialect import switches
 from dragoman.errors import ConfigError, MissingVariableError
 from dragoman.trust.layers import inputs_of, settings_text, without_effect
 
@@ -99,11 +100,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
             {
                 "profile": settings.profile,
                 "root": settings.root,
-                "enabled": settings.enabled,
-                "auto_reload": settings.auto_reload,
-                "call_log": settings.call_log,
-                "health_check_interval": settings.health_check_interval,
-                "naming": settings.naming,
+                **{name: getattr(settings, name) for name in switches()},
                 "servers": [output.spec_json(spec) for spec in shown],
                 "unapproved": [output.spec_json(spec) for spec in theirs],
                 "without_effect": [_setting_json(one) for one in idle],
