@@ -77,13 +77,11 @@ def run(command: Command) -> int | None:
     options.profile = usual_profile(place.env)
 
     def load_here() -> Settings:
-        from dataclasses import replace
-
         if options.server is not None:
             raise GoAloneError  # a server of the command line is started for this command alone
         own = options.profile if options.profile != usual_profile(place.env) else None
         config = None if options.config is None else os.path.join(place.root, options.config)  # noqa: PTH118 -- a text
-        command.place = replace(place, profile=own, config=config)
+        command.place = place.replace(profile=own, config=config)
         return command.workspaces.settings(command.place)
 
     options.load_here = load_here

@@ -6,7 +6,6 @@ never decides whether an entry is valid: `entries.py` builds every spec from eve
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from dragoman.config.templates import NATIVE, NONE, VariableSyntax
@@ -366,7 +365,7 @@ def _setting(key: Key, value: Any) -> Any:
         return seconds(value, "s")
     if value is None or (isinstance(value, bool) and key.form == "flag"):
         return value
-    if isinstance(value, str) and key.form == "text" and re.search(key.pattern, value):
+    if isinstance(value, str) and key.form == "text" and key.contains in value:
         return value
     wanted = "true or false" if key.form == "flag" else "a text with {tool} in it, such as {server}__{tool}"
     msg = f"expected {wanted}{'' if key.form == 'text' else f', not {shown(value)}'}"

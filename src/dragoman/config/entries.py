@@ -528,7 +528,7 @@ def _common(
     allowed = found.get("allowed_tools")
     if allowed is not None and ("*" in allowed or (not allowed and dialect.empty_allows_all)):
         del found["allowed_tools"]
-    if "naming" in found and not re.search(keys(ServerSpec)["naming"].pattern, found["naming"]):
+    if keys(ServerSpec)["naming"].contains not in found.get("naming", "{tool}"):
         reader.problem("naming", "{tool} is missing; for example {server}__{tool}")
     return found
 

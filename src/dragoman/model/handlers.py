@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from collections.abc import (  # noqa: TC003 -- the hints of a noun can be resolved
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from typing import Annotated, Any, Literal, TypeAlias
 
 from dragoman.struct import HIDDEN, Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
 
 ProgressHandler: TypeAlias = "Callable[[float, float | None, str | None], Any]"
 """Given progress, total and message as a server reports them; may be async."""

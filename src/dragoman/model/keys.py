@@ -36,8 +36,8 @@ class Key(_Documented, kw_only=True):
     opposite: str = ""
     """The key that says the contrary."""
     unit: Literal["", "s", "bytes"] = ""
-    pattern: str = ""
-    """A regular expression that is found in each valid text."""
+    contains: str = ""
+    """What each valid text contains."""
     is_template: bool = False
     """Whether `${…}` is replaced in its texts."""
     in_files: bool = True

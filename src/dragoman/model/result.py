@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from collections.abc import Mapping, Sequence  # noqa: TC003 -- the hints of a noun can be resolved
+from typing import Annotated, Any, Literal, Self, cast
 
+from dragoman.errors import DragomanError  # noqa: TC001 -- as above
 from dragoman.struct import HIDDEN, Struct, asdict, field, field_names, is_equal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dragoman.errors import DragomanError
 
 
 class Part(Struct, kw_only=True):

@@ -60,13 +60,10 @@ _STDIO_FORM = 'Stdio("npx", ["-y", "package"])'
 
 class _CommandLine(Struct):
     command: Annotated[
-        str,
-        Key("the program to start; never a shell", spellings=("cmd",), is_template=True, mask="command"),
+        str, Key("the program to start; never a shell", spellings=("cmd",), is_template=True, mask="command")
     ]
     args: Annotated[
-        Sequence[str],
-        HIDDEN,
-        Key("its arguments", is_template=True, mask="words", is_always_shown=True),
+        Sequence[str], HIDDEN, Key("its arguments", is_template=True, mask="words", is_always_shown=True)
     ] = ()
 
 
@@ -104,7 +101,7 @@ class Stdio(_CommandLine, kw_only=True):
         Literal["safe", "all"] | Sequence[str],
         Key(
             '`"safe"`, `"all"`, or names of variables to inherit besides `safe`: '
-            "[below](#inherited-variables)",
+            "[inherited variables](configuration.md#inherited-variables)",
             unless_given='`"safe"`',
         ),
     ] = "safe"
@@ -142,8 +139,7 @@ class Tls(Struct, kw_only=True):
         ),
     ] = None
     cert: Annotated[
-        str | None,
-        Key("the client certificate, with its chain", is_template=True, is_always_shown=True),
+        str | None, Key("the client certificate, with its chain", is_template=True, is_always_shown=True)
     ] = None
     key: Annotated[
         str | None,
@@ -203,7 +199,7 @@ class _Remote(_Address, kw_only=True):
         Key(
             "for an `http://` URL that is not on this machine: send credentials of the entry (headers, a "
             "password or a token in the URL), of `header_provider` and of calls anyway. Others on the "
-            "network can read them; OAuth tokens are never sent there",
+            "network can read them; OAuth tokens are never sent there"
         ),
     ] = False
 
@@ -391,8 +387,7 @@ class ServerSpec(_Named, kw_only=True):
 
     # Whether and when it runs
     enabled: Annotated[
-        bool,
-        Key("whether the server is used", opposite="disabled", is_approved=False, is_always_shown=True),
+        bool, Key("whether the server is used", opposite="disabled", is_approved=False, is_always_shown=True)
     ] = True
     required: Annotated[bool, Key("start-up fails without it", restarts=False)] = False
     lazy: Annotated[bool, Key("start it at the first call", is_approved=False)] = False
@@ -419,12 +414,7 @@ class ServerSpec(_Named, kw_only=True):
     ] = field(default_factory=Timeouts)
     health_check_interval: Annotated[
         float | None,
-        Key(
-            "seconds between probes of an idle connection",
-            unit="s",
-            unless_given="30",
-            is_approved=False,
-        ),
+        Key("seconds between probes of an idle connection", unit="s", unless_given="30", is_approved=False),
     ] = None
     # Tools
     allowed_tools: Annotated[
@@ -446,8 +436,7 @@ class ServerSpec(_Named, kw_only=True):
         ),
     ] = ()
     max_concurrency: Annotated[
-        int | None,
-        Key("concurrent calls", unless_given="unlimited", is_approved=False, is_of_process=True),
+        int | None, Key("concurrent calls", unless_given="unlimited", is_approved=False, is_of_process=True)
     ] = None
     share: Annotated[
         bool | None,
@@ -472,7 +461,7 @@ class ServerSpec(_Named, kw_only=True):
     attribution: Annotated[
         Mapping[str, str],
         Key(
-            "where results name their sources: [below](#sources-of-an-answer)",
+            "where results name their sources: [sources](configuration.md#sources-of-an-answer)",
             unless_given="the usual keys",
             restarts=False,
         ),
@@ -492,7 +481,7 @@ class ServerSpec(_Named, kw_only=True):
         Key(
             "the scheme of its tools' names, such as `{server}__{tool}`",
             unless_given="`mcp_{server}_{tool}`",
-            pattern=r"\{tool\}",
+            contains="{tool}",
             restarts=False,
         ),
     ] = None
@@ -500,7 +489,7 @@ class ServerSpec(_Named, kw_only=True):
         Sequence[str] | Mapping[str, str | Sequence[str]],
         Key(
             "what answers while this server is unavailable: servers and local tools, or these by tool: "
-            "[below](#fallbacks)",
+            "[fallbacks](configuration.md#fallbacks)",
             restarts=False,
         ),
     ] = ()
@@ -526,8 +515,7 @@ class ServerSpec(_Named, kw_only=True):
         ),
     ] = None
     trust_annotations: Annotated[
-        bool,
-        Key("whether the server's annotations (read-only, idempotent) are trusted", restarts=False),
+        bool, Key("whether the server's annotations (read-only, idempotent) are trusted", restarts=False)
     ] = False
     # The wire
     wire: Annotated[
@@ -545,7 +533,7 @@ class ServerSpec(_Named, kw_only=True):
     ] = None
     limits: Annotated[
         Mapping[str, float],
-        Key("other limits: [below](#limits)", unless_given="those of `mcp`", restarts=False),
+        Key("other limits: [limits](configuration.md#limits)", unless_given="those of `mcp`", restarts=False),
     ] = field(default_factory=dict[str, float])
     """How much of other things it may send or get, by the names of `trust.limits.Limits`."""
     protocol: Annotated[
@@ -556,8 +544,7 @@ class ServerSpec(_Named, kw_only=True):
         ),
     ] = "auto"
     unset_variables: Annotated[
-        Literal["error", "keep", "empty"],
-        Key("what a `${VAR}` without a value becomes", in_files=False),
+        Literal["error", "keep", "empty"], Key("what a `${VAR}` without a value becomes", in_files=False)
     ] = "error"
     # For people
     title: Annotated[str, Key("a name for people", is_approved=False, restarts=False)] = ""
@@ -627,7 +614,7 @@ class ServerSpec(_Named, kw_only=True):
 @cache
 def server_keys() -> Mapping[str, Key]:
     """Return every key of a server's entry by its place in it; those of `Sse` are those of `Http`."""
-    return nested(ServerSpec, Stdio, Http)
+    return nested(Stdio, Http, ServerSpec)
 
 
 REMOTE_KEYS = (*keys(Http), "auth")

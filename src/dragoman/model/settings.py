@@ -126,12 +126,11 @@ class Settings(Struct, kw_only=True):
     daemon: Annotated[
         bool, Key("commands start a [daemon](how-to/daemon.md) that keeps the servers running")
     ] = False
-    health_check_interval: Annotated[
-        float,
-        Key("seconds between probes of an idle connection", unit="s"),
-    ] = 30.0
+    health_check_interval: Annotated[float, Key("seconds between probes of an idle connection", unit="s")] = (
+        30.0
+    )
     naming: Annotated[
-        str, Key("the scheme of the tools' names, such as `{server}__{tool}`", pattern=r"\{tool\}")
+        str, Key("the scheme of the tools' names, such as `{server}__{tool}`", contains="{tool}")
     ] = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"
     """An exposed name that tools of several servers want: each gets an unambiguous one instead, or the server
@@ -146,11 +145,15 @@ class Settings(Struct, kw_only=True):
     inputs: Sequence[Input] = ()
     policy: Annotated[
         Sequence[Statement],
-        Key("which calls are allowed, asked about or denied: [below](#policy)", layers="every"),
+        Key(
+            "which calls are allowed, asked about or denied: [policy](configuration.md#policy)",
+            layers="every",
+        ),
     ] = ()
     """The rules of every file, the strongest file first; `trust.policy` reads them."""
     limits: Annotated[
-        Sequence[Statement], Key("how much servers may send or get: [below](#limits)", layers="every")
+        Sequence[Statement],
+        Key("how much servers may send: [limits](configuration.md#limits)", layers="every"),
     ] = ()
     """The limits of every file, the strongest file first; `trust.limits` reads them."""
     by_field: bool = False

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence  # noqa: TC003 -- the hints of a noun can be resolved
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from dragoman.model.server import CODE
+from dragoman.errors import DragomanError  # noqa: TC001 -- as above
+from dragoman.model.server import CODE, Origin
 from dragoman.struct import HIDDEN, Struct, field, is_equal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dragoman.errors import DragomanError
-    from dragoman.model.server import Origin
-
 
 MAX_USER_CHARS = 1024
 """Of the id of a user."""

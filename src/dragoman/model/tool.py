@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import (  # noqa: TC003 -- the hints of a noun can be resolved
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
 from dragoman.errors import DragomanError
 from dragoman.struct import HIDDEN, Struct, field, force_setattr
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine
 
     from dragoman.model.result import ToolResult
 

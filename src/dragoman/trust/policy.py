@@ -101,7 +101,7 @@ class Rule(Struct, kw_only=True):
         Sequence[ArgumentPattern],
         Key(
             "argument names or JSON pointers, each with a glob, `{path = …}`, `{regex = …}`, a number or a "
-            "boolean for the value",
+            "boolean for the value"
         ),
     ] = ()
     name: Annotated[str, Key("nothing: the error message shows it")] = ""

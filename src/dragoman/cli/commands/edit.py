@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
@@ -425,7 +424,7 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
         rows["missing"] = f"{_PROGRAMS.get(item.needs, item.needs)}: `{item.command}` is not on your PATH"
     # Arguments of the user replace those of the catalogue, and their variables.
     replaced_by = isinstance(spec.transport, Stdio) and not set(item.arguments) <= set(spec.transport.args)
-    needed = dataclasses.replace(item, arguments=()).variables() if replaced_by else item.variables()
+    needed = item.replace(arguments=()).variables() if replaced_by else item.variables()
     unset = [name for name in needed if name not in os.environ]
     rows["unset"] = ", ".join(unset) and f"{', '.join(unset)} (set before using the server)"
     for label, text in rows.items():
