@@ -199,9 +199,15 @@ def test_a_key_is_approved_as_declared(place: str) -> None:
     assert (parts(plain, NO_EVIDENCE) != parts(spec, NO_EVIDENCE)) is is_approved
 
 
+@pytest.fixture
+def env_file() -> None:
+    """Write the env file of the sample."""
+    Path("one").write_text("A=b\n", "utf-8")
+
+
+@pytest.mark.usefixtures("env_file")
 @pytest.mark.parametrize("place", [place for place in WRITABLE if place.partition(".")[0] not in REMOTE_KEYS])
 async def test_a_key_decides_who_shares_a_process_as_declared(place: str) -> None:
-    Path("one").write_text("A=b\n", "utf-8")  # the env file of the sample
     shared = SharedConnections()
     plain, spec = (one.replace(share=None) for one in pair(place))
     one = await shared.key(plain, plain.transport, {}, None)
