@@ -35,7 +35,10 @@ MODULES = (
     "dragoman.events",
     "dragoman.observe.metrics",
     "dragoman.testing",
-    "dragoman.tools.blocks",
+    "dragoman.tools.export.apis.anthropic",
+    "dragoman.tools.export.apis.gemini",
+    "dragoman.tools.export.apis.openai",
+    "dragoman.tools.export.apis.responses",
     "dragoman.adapters.langchain",
     "dragoman.adapters.langchain_middleware",
     "dragoman.adapters.pydantic_ai",
@@ -49,7 +52,14 @@ MODULES = (
     "dragoman.adapters.ray",
 )
 """The public modules. Public names are those in `__all__`, or all names without an underscore."""
-CHOSEN = {"dragoman.manager.skills": ["Skills"], "dragoman.manager.apps": ["Apps", "AppProxy"]}
+CHOSEN = {
+    "dragoman.manager.skills": ["Skills"],
+    "dragoman.manager.apps": ["Apps", "AppProxy"],
+    "dragoman.tools.export.apis.anthropic": ["anthropic_content"],
+    "dragoman.tools.export.apis.gemini": ["gemini_response"],
+    "dragoman.tools.export.apis.openai": ["chat_content"],
+    "dragoman.tools.export.apis.responses": ["responses_output"],
+}
 """The public names of modules that have others for dragoman itself."""
 TOLD_ELSEWHERE = {
     "dragoman.blocking": "Every method is that of the class of the same name in `dragoman`, without `await`.",
@@ -225,15 +235,29 @@ def fields(body: list[ast.stmt]) -> list[str]:
     for item, following in zip(body, [*body[1:], None], strict=True):
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
             continue
-        name, kind = item.target.id, unparsed(item.annotation)
+        name, kind, declared = item.target.id, *taken_apart(item.annotation)
         if name.startswith("_") or "ClassVar" in kind:
             continue
-        words = ""
+        words = declared
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             words = " ".join(str(following.value.value).split())
         default = f" = {ast.unparse(item.value)}" if isinstance(item.value, ast.Constant) else ""
         rows.append(f"| `{name}` | {cell(f'{kind}{default}')} | {words} |")
     return rows
+
+
+def taken_apart(annotation: ast.expr) -> tuple[str, str]:
+    """Return a type without what `Annotated` adds to it, and the sentence of its `Key`."""
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *marks])):
+            said = [
+                str(ast.literal_eval(mark.args[0]))
+                for mark in marks
+                if isinstance(mark, ast.Call) and mark.args
+            ]
+            return unparsed(kind), "".join(said)
+        case _:
+            return unparsed(annotation), ""
 
 
 def after(module: str, node: ast.stmt) -> str:

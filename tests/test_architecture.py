@@ -35,7 +35,7 @@ LAYERS = [
     {"call"},
     {"bulk"},
     {"manager"},
-    {"blocking", "testing", "agent", "diagnosis", "resource_tools"},
+    {"blocking", "testing", "agent", "diagnosis"},
     {"adapters", "gateway", "demo"},
     {"cli"},
     {"__main__"},
@@ -45,7 +45,7 @@ FACADE_READERS = {"cli", "__main__"}
 """Packages that may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(visible|errors|suggest|display|model|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
+    r"^(visible|errors|suggest|display|model(\..+)?|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
@@ -77,9 +77,7 @@ PYDANTIC_USERS = re.compile(
 )
 
 LONGEST_FILE = 800
-LONG_FILES = {
-    "model": "the nouns of the library: frozen structs and their documentation",
-}
+LONG_FILES = {}
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "base", "core", "misc"}
 HISTORY = re.compile(

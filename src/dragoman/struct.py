@@ -8,7 +8,6 @@ endpoints show structs as JSON by `encoded`: a noun, or a `Report` of what no no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import get_annotations
 from pathlib import PurePath
 from typing import Any, ClassVar, Self, cast, dataclass_transform
 
@@ -36,13 +35,18 @@ HIDDEN = "hidden"
 """In `Annotated[…, HIDDEN]`: the field is not part of a `repr`."""
 
 
+def _is_hidden(hint: Any) -> bool:
+    # Annotations are texts nearly everywhere, and many name types that only type checkers import.
+    return "HIDDEN]" in hint if isinstance(hint, str) else HIDDEN in getattr(hint, "__metadata__", ())
+
+
 class _Base(msgspec.Struct):
     _hidden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **_: Any) -> None:
-        # Annotations are texts in this package, and many name types that only type checkers import.
-        annotations = get_annotations(cls)
-        cls._hidden = cls._hidden.union(name for name, text in annotations.items() if "HIDDEN]" in text)
+        cls._hidden = cls._hidden.union(
+            name for name, hint in cls.__annotations__.items() if _is_hidden(hint)
+        )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values for some fields."""

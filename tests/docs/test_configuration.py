@@ -42,7 +42,6 @@ SAMPLES: dict[str, object] = {
     "allow_http": True,
     "alternate": True,
     "transport": "stdio",
-    "type": "stdio",
     "enabled": True,
     "disabled": False,
     "required": True,
@@ -55,15 +54,15 @@ SAMPLES: dict[str, object] = {
     "coerce_arguments": True,
     "share": False,
     "sources_in_text": True,
-    "mend_arguments": True,
     "attribution": {"title": "/results/*/name"},
     "max_message_bytes": "64MiB",
     "limits": {"tools": 5, "calls_per_second": 0.5},
     "reconnect": False,
     "replacement": "stop-first",
-    "replace": "stop-first",
     "fallback": ["other"],
     "naming": "{server}__{tool}",
+    "title": "One",
+    "description": "A server.",
     "trust": "strict",
     "trust_annotations": True,
     "auth": "oauth",
@@ -78,7 +77,9 @@ def table(heading: str) -> list[list[str]]:
     """The rows of the first table below a heading, without its head."""
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
+    return [
+        [cell.strip() for cell in row.removeprefix("|").removesuffix("|").split(" | ")] for row in rows[2:]
+    ]
 
 
 def code(cell: str) -> list[str]:
@@ -86,7 +87,13 @@ def code(cell: str) -> list[str]:
 
 
 def documented_keys() -> list[str]:
-    return [key for row in table("Keys of a server") for key in code(row[0])]
+    return [key for row in table("Keys of a server") for key in code(row[0]) if "." not in key]
+
+
+def test_the_tables_are_what_the_declarations_say() -> None:
+    script = ROOT / "scripts/draw_keys.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def read(entry: dict[str, Any]) -> ServerSpec:
@@ -157,7 +164,8 @@ def test_the_documented_defaults_hold() -> None:
     for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replacement", "wire", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
     assert spec.trust is None
-    assert rows["trust"] == f"`ask` at a terminal, else `warn`; `{str(spec.trust_annotations).lower()}`"
+    assert rows["trust"] == "`ask` at a terminal, else `warn`"
+    assert rows["trust_annotations"] == f"`{str(spec.trust_annotations).lower()}`"
     assert rows["naming"] == f"`{load().naming}`"
     assert rows["timeouts"] == f"{spec.connect_timeout:g}, {spec.call_timeout:g}, none"
     assert rows["max_message_bytes"] == f"{MAX_MESSAGE_BYTES // 2**20} MiB"

@@ -14,7 +14,10 @@ from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter
 
 from dragoman.model import Part, SourceRef
-from dragoman.tools.blocks import anthropic_content, chat_content, gemini_response, responses_output
+from dragoman.tools.export.apis.anthropic import anthropic_content
+from dragoman.tools.export.apis.gemini import gemini_response
+from dragoman.tools.export.apis.openai import chat_content
+from dragoman.tools.export.apis.responses import responses_output
 from dragoman.tools.result.budget import TextBudget, estimate_tokens, fit
 from dragoman.tools.result.provenance import find_sources
 from dragoman.tools.result.render import (

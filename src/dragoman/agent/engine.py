@@ -178,7 +178,6 @@ class AgentEngine:
         start_wait: float = START_WAIT,
         code: bool | Literal["auto"] = False,
         code_limits: CodeLimits | None = None,
-        mend_arguments: bool | None = None,
     ) -> None:
         """Configure the agent; nothing is started yet.
 
@@ -206,7 +205,6 @@ class AgentEngine:
                 With `"auto"` only if there are more tools than `limit` offers at once, so that it searches.
                 Direct calls stay possible either way.
             code_limits: The limits of one program.
-            mend_arguments: The old name of `coerce_arguments`.
 
         Raises:
             ValueError: `tools` is a view of another registry, or is given together with `allow` or `deny`.
@@ -221,7 +219,7 @@ class AgentEngine:
         self._limit = limit or ToolLimit()
         self._transcript = None if transcript is None else Transcript(Path(transcript))
         self._asks = ask
-        self._coerce = coerce_arguments if mend_arguments is None else mend_arguments
+        self._coerce = coerce_arguments
         # What the agent of one user keeps is not for the agents of others.
         self._user = self.manager.user if self.manager is not None else ""
         self._spill = ResultStore(default_folder(self._user))

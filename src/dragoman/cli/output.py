@@ -14,15 +14,16 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
+from dragoman.model.keys import keys
 from dragoman.storage.files import private_folder
-from dragoman.struct import UNSET, Report, UnsetType, encoded
-from dragoman.trust.masking import mask_args, mask_url, mask_values
+from dragoman.struct import UNSET, Report, Struct, UnsetType, encoded
+from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_json, for_terminal
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dragoman.model import Origin, Part, ServerSpec, Transport
+    from dragoman.model.keys import Key
 
 NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
@@ -142,14 +144,16 @@ def command_line(transport: Transport) -> str:
     """Return the command or URL of a server, with secrets masked."""
     match transport:
         case Stdio():
-            return " ".join(_quoted(word) for word in [_command(transport), *mask_args(transport.args)])
+            return " ".join(
+                _quoted(word) for word in [_command(transport.command), *mask_args(transport.args)]
+            )
         case Http() | Sse():
             return mask_url(transport.url)
 
 
-def _command(stdio: Stdio) -> str:
+def _command(command: str) -> str:
     # Users may write a whole command line into `command`, including secrets.
-    return " ".join(mask_args(stdio.command.split(" ")))
+    return " ".join(mask_args(command.split(" ")))
 
 
 def _quoted(word: str) -> str:
@@ -159,50 +163,44 @@ def _quoted(word: str) -> str:
 def spec_json(spec: ServerSpec) -> dict[str, Any]:
     """Return a spec as JSON, with secrets masked; absent keys have their default."""
     shown: dict[str, Any] = {"name": spec.name, "transport": spec.kind, "enabled": spec.enabled}
-    match spec.transport:
-        case Stdio() as stdio:
-            shown |= {"command": _command(stdio), "args": mask_args(stdio.args)}
-            shown |= {"env": mask_values(stdio.env)} if stdio.env else {}
-            shown |= {"cwd": stdio.cwd} if stdio.cwd else {}
-            shown |= {"env_file": list(stdio.env_file)} if stdio.env_file else {}
-            shown |= {"log_file": stdio.log_file} if stdio.log_file else {}
-            if stdio.inherit_env != "safe":
-                inherit = stdio.inherit_env
-                shown["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
-        case Http() | Sse() as remote:
-            shown |= {"url": mask_url(remote.url), "alternate": remote.alternate}
-            shown |= {"headers": mask_values(remote.headers)} if remote.headers else {}
-            shown |= {"allow_http": True} if remote.allow_http else {}
-            if (tls := remote.tls) is not None:
-                shown["tls"] = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "verify": tls.verify}
-    for name in ("required", "lazy", "trust_annotations", "parallel"):
-        shown |= {name: True} if getattr(spec, name) else {}
-    plain = (
-        "max_concurrency",
-        "max_message_bytes",
-        "naming",
-        "health_check_interval",
-        "title",
-        "description",
-    )
-    for name in plain:
-        shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
-    shown |= {} if spec.reconnect else {"reconnect": False}
-    shown |= {} if spec.coerce_arguments is None else {"coerce_arguments": spec.coerce_arguments}
-    shown |= {} if spec.sources_in_text is None else {"sources_in_text": spec.sources_in_text}
-    shown |= {"attribution": dict(spec.attribution)} if spec.attribution else {}
-    shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
-    shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}
-    shown |= {"denied_tools": list(spec.denied_tools)} if spec.denied_tools else {}
-    if isinstance(spec.fallback, Mapping):
-        shown["fallback"] = {tool: list(spec.fallbacks_of(tool)) for tool in spec.fallback}
-    elif spec.fallback:
-        shown["fallback"] = list(spec.fallback)
+    for of in (spec.transport, spec):
+        shown |= _keys_json(of)
+    shown["transport"] = spec.kind
     shown["origin"] = origin_json(spec.origin)
     shown["shadowed"] = [origin_json(origin) for origin in spec.shadowed]
     shown["extras"] = sorted(spec.extras)
     shown["notes"] = [{"code": note.code, "key": note.key, "message": note.message} for note in spec.notes]
     return shown
+
+
+def _keys_json(of: Struct) -> dict[str, Any]:
+    return {
+        name: _value_json(value, key)
+        for name, key in keys(type(of)).items()
+        if (value := getattr(of, name)) != key.default or key.is_always_shown
+    }
+
+
+def _value_json(value: Any, key: Key) -> Any:
+    if isinstance(value, Struct):
+        return _keys_json(value)
+    match key.mask:
+        case "command":
+            return _command(value)
+        case "words":
+            return mask_args(value)
+        case "url" if value:
+            return mask_url(value)
+        case "value" if value:
+            return mask_value(value) if isinstance(value, str) else mask_values(value)
+        case _:
+            return _plain_json(value)
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain_json(item) for name, item in cast("Mapping[str, Any]", value).items()}
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else value
 
 
 def origin_json(origin: Origin) -> dict[str, Any]:

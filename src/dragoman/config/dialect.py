@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from dragoman.config.templates import NATIVE, NONE, VariableSyntax
 from dragoman.config.values import seconds, shown
-from dragoman.model import Note
+from dragoman.model import Note, Settings
+from dragoman.model.keys import keys
+from dragoman.model.server import server_keys
 from dragoman.struct import HIDDEN, MutableStruct, Struct, field
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from dragoman.config.documents import Document, Format, Pointer
     from dragoman.config.values import Unit
-    from dragoman.model import Input
+    from dragoman.model.keys import Key
 
 Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
 
@@ -97,29 +99,17 @@ class Entry(MutableStruct):
 
 
 class FileSettings(Struct, kw_only=True):
-    """What a file says beyond its servers; `None` and empty say nothing."""
+    """What a file says beyond its servers."""
 
-    enabled: bool | None = None
-    auto_reload: bool | None = None
-    call_log: bool | None = None
-    daemon: bool | None = None
-    health_check_interval: float | None = None
-    naming: str | None = None
-    inputs: Sequence[Input] = ()
-    only_servers: Sequence[str] | None = None
-    """Where given, only these may run."""
-    without_servers: Sequence[str] = ()
-    """These may not run."""
-    policy: Any = None
-    """Which calls are allowed, as it stands in the file."""
-    limits: Any = None
-    """How much servers may send or get, as it stands in the file."""
+    said: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The values of keys of `Settings`. Also `only_servers`: where given, only these may run; and
+    `without_servers`: these may not run."""
     places: Mapping[str, Pointer] = field(default_factory=dict[str, "Pointer"])
     """Where each of the above stands in the file."""
     problems: Sequence[tuple[Pointer, str]] = ()
 
 
-class Key(Struct, kw_only=True):
+class Meaning(Struct, kw_only=True):
     """What a key means: the field it sets, and the unit of a duration."""
 
     field: str
@@ -149,7 +139,7 @@ class Dialect(Struct, kw_only=True):
     """Rewrite keys of an entry that need more than another name."""
     patch: Callable[[Document, str], FileSettings] = lambda _document, _root: EMPTY
     # What the keys mean
-    keys: Mapping[str, Key]
+    keys: Mapping[str, Meaning]
     """Every spelling that the dialect has, and what it sets."""
     style: VariableSyntax = NATIVE
     expanded: frozenset[str] | None = None
@@ -198,18 +188,20 @@ class Dialect(Struct, kw_only=True):
         return self.style if self.expanded is None or name in self.expanded else NONE
 
 
-def key_table(*pairs: str, unit: Unit = "s", **others: str | Key) -> dict[str, Key]:
+def key_table(*pairs: str, unit: Unit = "s", **others: str | Meaning) -> dict[str, Meaning]:
     """Build a table of keys: names that mean themselves, then `spelling=field` pairs.
 
     Durations (`call`, `connect`, `idle`) get the unit.
     """
-    table = {name: Key(field=name) for name in pairs}
+    table = {name: Meaning(field=name) for name in pairs}
     for spelling, target in others.items():
-        table[spelling] = target if isinstance(target, Key) else Key(field=target)
-    durations = ("call", "connect", "idle", "health_check_interval")
+        table[spelling] = target if isinstance(target, Meaning) else Meaning(field=target)
+    durations = {key.field for key in server_keys().values() if key.form == "seconds"}
     return {
-        spelling: key.replace(unit=unit) if key.field in durations and key.unit is None else key
-        for spelling, key in table.items()
+        spelling: meaning.replace(unit=unit)
+        if meaning.field in durations and meaning.unit is None
+        else meaning
+        for spelling, meaning in table.items()
     }
 
 
@@ -263,7 +255,8 @@ def local_part(dialect: Dialect, document: Document, root: str) -> tuple[list[En
     lists = {key: table[key] for key in dialect.per_project if isinstance(table.get(key), list)}
     off = [name for names in lists.values() for name in cast("list[object]", names) if isinstance(name, str)]
     places: dict[str, Pointer] = {"without_servers": (*path, next(iter(lists)))} if lists else {}
-    return entries_at(document, (*path, "mcpServers")), FileSettings(without_servers=off, places=places)
+    patch = FileSettings(said={"without_servers": off}, places=places)
+    return entries_at(document, (*path, "mcpServers")), patch
 
 
 def _entry(document: Document, name: str, value: object, pointer: Pointer) -> Entry:
@@ -346,7 +339,9 @@ def names_at(table: dict[str, Any], key: str) -> list[str] | None:
     return [name for name in cast("list[object]", value) if isinstance(name, str)]
 
 
-SWITCHES = ("enabled", "auto_reload", "call_log", "health_check_interval", "naming")
+def switches() -> list[str]:
+    """Return the names of the settings that every dialect with settings has."""
+    return [name for name, key in keys(Settings).items() if key.layers == "strongest"]
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
@@ -356,34 +351,25 @@ def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
     found = table_at(document, path[:-1]).get(path[-1])
     if found is not None and not isinstance(found, dict):
         problems.append((tuple(path), f"expected a table, not {shown(found)}"))
-
-    def boolean(key: str) -> bool | None:
-        value = table.get(key)
-        if value is None or isinstance(value, bool):
-            return value
-        problems.append(((*path, key), f"expected true or false, not {shown(value)}"))
-        return None
-
-    interval: float | None = None
-    if "health_check_interval" in table:
+    said: dict[str, Any] = {}
+    for name in switches():
         try:
-            interval = seconds(table["health_check_interval"], "s")
+            said |= {name: _setting(keys(Settings)[name], table[name])} if name in table else {}
         except ValueError as error:
-            problems.append(((*path, "health_check_interval"), str(error)))
-    naming = table.get("naming")
-    if naming is not None and (not isinstance(naming, str) or "{tool}" not in naming):
-        problems.append(((*path, "naming"), "expected a text with {tool} in it, such as {server}__{tool}"))
-        naming = None
-    return FileSettings(
-        enabled=boolean("enabled"),
-        auto_reload=boolean("auto_reload"),
-        call_log=boolean("call_log"),
-        daemon=boolean("daemon"),
-        health_check_interval=interval,
-        naming=naming,
-        places={key: (*path, key) for key in table},
-        problems=problems,
-    )
+            problems.append(((*path, name), str(error)))
+    return FileSettings(said=said, places={key: (*path, key) for key in table}, problems=problems)
+
+
+def _setting(key: Key, value: Any) -> Any:
+    if key.form == "seconds":
+        return seconds(value, "s")
+    if value is None or (isinstance(value, bool) and key.form == "flag"):
+        return value
+    if isinstance(value, str) and key.form == "text" and key.contains in value:
+        return value
+    wanted = "true or false" if key.form == "flag" else "a text with {tool} in it, such as {server}__{tool}"
+    msg = f"expected {wanted}{'' if key.form == 'text' else f', not {shown(value)}'}"
+    raise ValueError(msg)
 
 
 # ── Logins: keys of an `oauth` table or next to it, and headers with a token

@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
 from dragoman.config.documents import Document, dotted
-from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
+from dragoman.config.templates import spelled, to_template
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
 from dragoman.model import (
@@ -30,7 +30,8 @@ from dragoman.model import (
     Timeouts,
     Tls,
 )
-from dragoman.struct import field_names
+from dragoman.model.keys import keys
+from dragoman.model.server import REMOTE_KEYS
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 from dragoman.visible import is_visible, spelled_out
@@ -38,6 +39,8 @@ from dragoman.visible import is_visible, spelled_out
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Scope
     from dragoman.model import Transport
+    from dragoman.model.keys import Key
+    from dragoman.struct import Struct
 
 # ── The transport of an entry: a command, or a URL with headers and certificates
 
@@ -63,9 +66,6 @@ _FOREIGN_KINDS = {
     "inlinepython": "servers whose code stands in the file",
 }
 
-_OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd", "log_file")
-_OF_URL = ("url", "headers", "auth", "alternate", "allow_http", "tls")
-
 
 def read_transport(
     fields: dict[str, Any], extras: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader
@@ -77,7 +77,7 @@ def read_transport(
     kind = _kind(fields, entry, dialect, reader)
     if kind is None:
         return None
-    for field in _OF_URL if kind == "stdio" else _OF_STDIO:
+    for field in REMOTE_KEYS if kind == "stdio" else keys(Stdio):
         if field in fields:
             key = entry.spellings.get(reader.spelling(field), reader.spelling(field))
             extras[key] = fields.pop(field)
@@ -154,28 +154,62 @@ def _untyped(
     return Http, True
 
 
-_TLS_FILES = ("ca", "cert", "key")
-
-
 def _tls(fields: dict[str, Any], url: str, dialect: Dialect, reader: EntryReader) -> Tls | None:
     if "tls" not in fields:
         return None
     table = reader.mapping("tls", fields["tls"])
     for name in table:
-        if name not in (*_TLS_FILES, "verify"):
+        if name not in keys(Tls):
             reader.problem("tls", "expected ca, cert, key or verify", name)
-    files: dict[str, str | None] = {}
-    for name in _TLS_FILES:
-        path = reader.text("tls", table.get(name), inner=name)
-        if path is not None and not path.strip():
+    found = _inner(Tls, "tls", table, dialect, reader)
+    for name, value in found.items():
+        if isinstance(value, str) and not value.strip():
             reader.problem("tls", "expected the path of a file", name)
-        files[name] = None if path is None else to_template(path, dialect.style_of("tls"))
-    verify = reader.boolean("tls", table.get("verify"), inner="verify")
-    if files["key"] is not None and files["cert"] is None:
+    if "key" in found and "cert" not in found:
         reader.problem("tls", "a key needs its certificate: add `cert`", "key")
     if url.lower().startswith("http://"):
         reader.note("unused", reader.spelling("tls"), "a URL that starts with http:// does not use TLS")
-    return Tls(**files, verify=verify is not False)
+    return Tls(**found)
+
+
+def _inner(
+    kind: type[Struct], field: str, table: Mapping[str, Any], dialect: Dialect, reader: EntryReader
+) -> dict[str, Any]:
+    """Read the keys of a table in an entry; absent ones are left out."""
+    found = {
+        name: _value(key, field, table.get(name), dialect, reader, inner=name)
+        for name, key in keys(kind).items()
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _value(
+    key: Key, field: str, value: object, dialect: Dialect, reader: EntryReader, *, inner: str | None = None
+) -> Any:
+    """Read a value as its key says; an absent one is `None`."""
+    if value is None:
+        return None
+    match key.form:
+        case "flag":
+            return reader.boolean(field, value, inner=inner)
+        case "choice":
+            return reader.choice(field, value, key.choices, inner=inner)
+        case "count":
+            return reader.count(field, value, inner=inner)
+        case "seconds":
+            return _duration(field, value, dialect, reader)
+        case "size":
+            return _size(field, value, reader)
+        case "names":
+            names = [value] if isinstance(value, str) else value
+            return tuple(reader.strings(field, names, inner=inner) or ())
+        case "text":
+            text = reader.text(field, value, inner=inner)
+            if text is None or not key.is_template:
+                return text
+            return to_template(text, dialect.style_of(field))
+        case "table" | "other":
+            return _TABLES[field](value, dialect, reader)
 
 
 def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader) -> str | None:
@@ -296,55 +330,11 @@ def _inherit(fields: dict[str, Any], reader: EntryReader) -> Literal["safe", "al
 # ── The spec of an entry
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "replacement": ("start-first", "stop-first"),
-    "trust": ("warn", "ask", "strict", "off"),
-    "wire": ("dragoman", "sdk"),
-    "protocol": ("auto", "legacy", "modern"),
-}
-
-
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _FIELD_OR_DATE = re.compile(
     r"[^\W\d][\w.-]*|[12]\d{3}(?:[-/.年](?:0?[1-9]|1[0-2])(?:[-/.月](?:0?[1-9]|[12]\d|3[01])日?|月)?|年)?"
 )
 """The name of a field, or a year with or without its month and day."""
-
-
-_BOOLEANS = (
-    *("required", "lazy", "reconnect", "trust_annotations", "parallel", "coerce_arguments"),
-    *("sources_in_text", "share"),
-)
-
-
-class _Common(TypedDict, total=False):
-    """The fields that a file can set besides the transport; named as in `ServerSpec`."""
-
-    enabled: bool
-    required: bool
-    lazy: bool
-    reconnect: bool
-    trust_annotations: bool
-    parallel: bool
-    share: bool
-    coerce_arguments: bool
-    sources_in_text: bool
-    attribution: dict[str, str]
-    limits: dict[str, float]
-    max_message_bytes: int
-    allowed_tools: list[str]
-    denied_tools: list[str]
-    fallback: list[str] | dict[str, list[str]]
-    max_concurrency: int
-    health_check_interval: float
-    naming: str
-    title: str
-    description: str
-    auth: Auth
-    replacement: Literal["start-first", "stop-first"]
-    trust: Literal["warn", "strict", "off"]
-    wire: Literal["dragoman", "sdk"]
-    protocol: Literal["auto", "legacy", "modern"]
 
 
 def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
@@ -486,12 +476,12 @@ def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> 
     nested = reader.mapping("timeouts", fields.get("timeouts"))
     wanted: dict[str, object] = {}
     for name, value in nested.items():
-        if name in Timeouts.__annotations__:
+        if name in keys(Timeouts):
             wanted[name] = value
             reader.name(name, f"timeouts.{name}")
         else:
             reader.problem("timeouts", "expected connect, call or idle", name)
-    wanted.update({name: fields[name] for name in Timeouts.__annotations__ if name in fields})
+    wanted.update({name: fields[name] for name in keys(Timeouts) if name in fields})
     found: dict[str, float] = {}
     for name, value in wanted.items():
         duration = _duration(name, value, dialect, reader)
@@ -518,35 +508,29 @@ def _duration(name: str, value: object, dialect: Dialect, reader: EntryReader) -
     return result
 
 
-def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader) -> _Common:
-    found: dict[str, object] = {}
-    for name in _BOOLEANS:
-        _put(found, name, reader.boolean(name, fields.get(name)))
-    for name in ("naming", "title", "description"):
-        _put(found, name, reader.text(name, fields.get(name)))
-    _put(found, "denied_tools", reader.one_or_many("denied_tools", fields.get("denied_tools")) or None)
-    _put(found, "fallback", _fallback(fields.get("fallback"), reader) or None)
-    for name, choices in _CHOICES.items():
-        _put(found, name, reader.choice(name, fields.get(name), choices))
-    _put(found, "allowed_tools", _allowed(fields, dialect, reader))
-    _put(found, "enabled", _enabled(fields, reader))
-    _put(found, "auth", _auth(fields, extras, dialect, reader))
-    _put(found, "attribution", _attribution(fields, reader))
-    _put(found, "limits", _limits(fields, reader))
-    _put(found, "max_message_bytes", _size("max_message_bytes", fields, reader))
-    _put(found, "max_concurrency", reader.count("max_concurrency", fields.get("max_concurrency")))
-    if "health_check_interval" in fields:
-        interval = _duration("health_check_interval", fields["health_check_interval"], dialect, reader)
-        _put(found, "health_check_interval", interval)
-    naming = found.get("naming")
-    if isinstance(naming, str) and ("{tool}" not in naming):
+def _common(
+    fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader
+) -> dict[str, Any]:
+    """Read the keys besides those of the transport and the timeouts; absent ones are left out."""
+    found: dict[str, Any] = {}
+    for name, key in keys(ServerSpec).items():
+        match name:
+            case "transport" | "timeouts":
+                continue
+            case "enabled":
+                value = _enabled(fields, reader)
+            case "auth":
+                value = _auth(fields.get("auth"), extras, dialect, reader)
+            case _:
+                value = _value(key, name, fields.get(name), dialect, reader)
+        if value is not None:
+            found[name] = value
+    allowed = found.get("allowed_tools")
+    if allowed is not None and ("*" in allowed or (not allowed and dialect.empty_allows_all)):
+        del found["allowed_tools"]
+    if keys(ServerSpec)["naming"].contains not in found.get("naming", "{tool}"):
         reader.problem("naming", "{tool} is missing; for example {server}__{tool}")
-    return cast("_Common", found)
-
-
-def _put(found: dict[str, object], name: str, value: object) -> None:
-    if value is not None:
-        found[name] = value
+    return found
 
 
 def _enabled(fields: dict[str, Any], reader: EntryReader) -> bool | None:
@@ -564,15 +548,9 @@ def _enabled(fields: dict[str, Any], reader: EntryReader) -> bool | None:
     return enabled
 
 
-def _allowed(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> list[str] | None:
-    value = fields.get("allowed_tools")
-    allowed = None if value is None else reader.one_or_many("allowed_tools", value)
-    if allowed == [] and dialect.empty_allows_all:
-        return None
-    return None if allowed is not None and "*" in allowed else allowed
-
-
-def _fallback(value: object, reader: EntryReader) -> list[str] | dict[str, list[str]] | None:
+def _fallback(
+    value: object, _dialect: Dialect, reader: EntryReader
+) -> list[str] | dict[str, list[str]] | None:
     """Read the fallbacks: one or many names, or one or many for each tool."""
     if not isinstance(value, dict):
         return reader.one_or_many("fallback", value)
@@ -584,13 +562,13 @@ def _fallback(value: object, reader: EntryReader) -> list[str] | dict[str, list[
     return found
 
 
-def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] | None:
+def _attribution(value: object, _dialect: Dialect, reader: EntryReader) -> dict[str, str] | None:
     """Read the pointers to the sources of answers."""
     found: dict[str, str] = {}
-    for name, value in reader.mapping("attribution", fields.get("attribution")).items():
+    for name, place in reader.mapping("attribution", value).items():
         if name not in ATTRIBUTION_KEYS:
             reader.problem("attribution", f"expected one of {', '.join(ATTRIBUTION_KEYS)}", name)
-        elif (pointer := reader.text("attribution", value, inner=name)) is not None:
+        elif (pointer := reader.text("attribution", place, inner=name)) is not None:
             if _POINTER.fullmatch(pointer) or (name == "updated" and _FIELD_OR_DATE.fullmatch(pointer)):
                 found[name] = pointer
             elif name == "updated":
@@ -604,77 +582,49 @@ def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] 
     return found or None
 
 
-def _limits(fields: dict[str, Any], reader: EntryReader) -> dict[str, float] | None:
+def _limits(value: object, _dialect: Dialect, reader: EntryReader) -> dict[str, float] | None:
     """Read how much a server may send or get."""
     found: dict[str, float] = {}
-    for name, value in reader.mapping("limits", fields.get("limits")).items():
-        if problems := read_limits({name: value})[1]:
+    for name, limit in reader.mapping("limits", value).items():
+        if problems := read_limits({name: limit})[1]:
             reader.problem("limits", problems[0].partition("` ")[2], name)
         else:
-            found[name] = value
+            found[name] = limit
     return found or None
 
 
-def _size(name: str, fields: dict[str, Any], reader: EntryReader) -> int | None:
-    if name not in fields:
-        return None
+_TABLES: Mapping[str, Callable[[object, Dialect, EntryReader], Any]] = {
+    "fallback": _fallback,
+    "attribution": _attribution,
+    "limits": _limits,
+}
+"""What reads the keys whose values have rules of their own."""
+
+
+def _size(name: str, value: object, reader: EntryReader) -> int | None:
     try:
-        return size_in_bytes(fields[name])
+        return size_in_bytes(value)
     except ValueError as error:
         reader.problem(name, str(error))
         return None
 
 
-def _auth(
-    fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader
-) -> Auth | None:
-    value: object = fields.get("auth")
+def _auth(value: object, extras: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Auth | None:
     if value is None:
         return None
     if isinstance(value, str):
-        mode = reader.choice("auth", value, _AUTH_MODES)
+        mode = reader.choice("auth", value, keys(Auth)["mode"].choices)
         return None if mode is None else Auth(mode=cast("Literal['auto', 'none', 'oauth']", mode))
     table = {key: item for key, item in reader.mapping("auth", value).items() if item is not None}
     _set_aside(table, extras, reader)
-
-    def text(name: str) -> str | None:
-        found = reader.text("auth", table.get(name), inner=name)
-        return None if found is None else to_template(found, dialect.style_of("auth"))
-
-    def word(name: str) -> str | None:
-        return reader.choice("auth", table.get(name), _AUTH_CHOICES[name], inner=name)
-
-    scopes = table.get("scopes")
-    scopes = scopes.split() if isinstance(scopes, str) else reader.strings("auth", scopes, inner="scopes")
-    found: dict[str, Any] = {name: text(name) for name in AUTH_TEXTS} | {
-        name: word(name) for name in _AUTH_CHOICES
-    }
-    found["hosts"] = tuple(reader.strings("auth", table.get("hosts"), inner="hosts") or ())
-    found["callback_port"] = reader.count("auth", table.get("callback_port"), inner="callback_port")
-    found["signing_algorithm"] = reader.text(
-        "auth", table.get("signing_algorithm"), inner="signing_algorithm"
-    )
-    mode = reader.choice("auth", table.get("mode", "oauth"), _AUTH_MODES, inner="mode")
-    return Auth(
-        mode=cast("Literal['auto', 'none', 'oauth']", mode or "auto"),
-        scopes=tuple(scopes or ()),
-        **{name: value for name, value in found.items() if value is not None},
-    )
-
-
-_AUTH_MODES = ("auto", "none", "oauth")
-_AUTH_CHOICES: dict[str, tuple[str, ...]] = {
-    "grant": ("authorization_code", "client_credentials", "jwt_bearer"),
-    "client_auth": ("client_secret_basic", "client_secret_post", "private_key_jwt"),
-    "store": ("file", "keyring"),
-}
-AUTH_WORDS = ("grant", "client_auth", "signing_algorithm", "store", "callback_port")
-_AUTH_KEYS = frozenset(field_names(Auth))
+    if isinstance(scopes := table.get("scopes"), str):
+        table["scopes"] = scopes.split()
+    return Auth(**_inner(Auth, "auth", {"mode": "oauth", **table}, dialect, reader))
 
 
 def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: EntryReader) -> None:
     """Keep unknown keys of an `auth` table."""
-    unknown = {key: table.pop(key) for key in list(table) if key not in _AUTH_KEYS}
+    unknown = {key: table.pop(key) for key in list(table) if key not in keys(Auth)}
     if unknown:
         spelling = reader.spelling("auth")
         extras[spelling] = unknown

@@ -15,28 +15,21 @@ from dragoman.config.dialect import Entry
 from dragoman.config.dialects import NAMES
 from dragoman.config.dialects import dialect as dialect_named
 from dragoman.config.documents import Document
-from dragoman.config.entries import AUTH_WORDS, build
+from dragoman.config.entries import build
 from dragoman.config.merge import Reference, differences, loosely, pieces
-from dragoman.config.templates import AUTH_TEXTS, NONE, VariableSyntax, to_template
+from dragoman.config.templates import NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.model import Auth, ServerSpec, Stdio
-from dragoman.struct import Struct, defaults
+from dragoman.model import ServerSpec, Stdio
+from dragoman.model.keys import keys
+from dragoman.struct import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Format
-    from dragoman.model import Http, Sse, Tls
-
-_PLAIN_FIELDS = (
-    *("enabled", "required", "lazy", "reconnect", "replacement", "max_concurrency", "naming", "fallback"),
-    *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
-    *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
-    *("sources_in_text", "share"),
-)
-"""Fields whose value is written as it is."""
-_DEFAULTS = defaults(ServerSpec)
+    from dragoman.model import Http, Sse
+    from dragoman.model.keys import Key
 
 
 class Loss(Struct):
@@ -210,16 +203,15 @@ class _Writer:
             else:
                 self._keep(env, f"env.{name}", name, value)
         self._put(result, "env", env or None)
-        log_file = None if stdio.log_file is None else self._text("log_file", stdio.log_file)
-        self._put(result, "log_file", log_file)
-        self._put(result, "cwd", None if stdio.cwd is None else self._text("cwd", stdio.cwd))
-        files = [text for name in stdio.env_file if (text := self._text("env_file", name)) is not None]
+        self._put(result, "log_file", self._plain("log_file", stdio.log_file, keys(Stdio)["log_file"]))
+        self._put(result, "cwd", self._plain("cwd", stdio.cwd, keys(Stdio)["cwd"]))
+        files = self._plain("env_file", stdio.env_file, keys(Stdio)["env_file"])
         self._put(result, "env_file", files[0] if len(files) == 1 else files or None)
         inherit = stdio.inherit_env
         if inherit == "all" and self._writes.get("inherit_env") not in (None, "inherit_env"):
             self._lose("inherit_env", f"{self._dialect.title} passes on named variables only")
         elif inherit != "safe":
-            self._put(result, "inherit_env", inherit if isinstance(inherit, str) else list(inherit))
+            self._put(result, "inherit_env", _as_json(inherit))
 
     def _remote(self, result: dict[str, Any], remote: Http | Sse) -> None:
         self._put(result, "url", self._vital("url", remote.url))
@@ -240,46 +232,40 @@ class _Writer:
         if remote.allow_http:
             self._put(result, "allow_http", value=True)
         if remote.tls is not None:
-            self._put(result, "tls", self._tls(remote.tls) if "tls" in self._writes else {})
+            self._put(result, "tls", self._table("tls", remote.tls))
 
     def _common(self, result: dict[str, Any]) -> None:
         spec = self._spec
-        for name in _PLAIN_FIELDS:
+        for name, key in keys(ServerSpec).items():
             value: Any = getattr(spec, name)
-            negated = "enabled" not in self._writes and "disabled" in self._writes
-            if name == "enabled" and not value and negated:
-                self._put(result, "disabled", value=True)
-            elif value != _DEFAULTS[name]:
-                self._put(result, name, _plain(value))
-        if spec.allowed_tools is not None and "*" not in spec.allowed_tools:
-            self._put(result, "allowed_tools", list(spec.allowed_tools))
-        if spec.auth is not None:
-            self._put(result, "auth", self._auth(spec.auth) if "auth" in self._writes else {})
-        if spec.health_check_interval is not None:
-            interval = self._duration(spec.health_check_interval)
-            self._put(result, "health_check_interval", interval)
+            negated = name not in self._writes and key.opposite in self._writes
+            if name in ("transport", "timeouts") or value == key.default:
+                continue
+            if name == "enabled" and negated:
+                self._put(result, key.opposite, value=True)
+            elif name == "auth":
+                self._put(result, name, self._table(name, value, mode=value.mode))
+            elif name != "allowed_tools" or "*" not in value:
+                self._put(result, name, self._plain(name, value, key))
 
-    def _auth(self, auth: Auth) -> dict[str, Any]:
-        table: dict[str, Any] = {"mode": auth.mode}
-        for name in AUTH_TEXTS:
-            value: str | None = getattr(auth, name)
-            text = None if value is None else self._text(f"auth.{name}", value)
-            table |= {} if text is None else {name: text}
-        for name in ("scopes", "hosts"):
-            table |= {name: list(getattr(auth, name))} if getattr(auth, name) else {}
-        usual = Auth()
-        table |= {
-            name: given for name in AUTH_WORDS if (given := getattr(auth, name)) != getattr(usual, name)
-        }
+    def _table(self, field: str, of: Struct, **always: object) -> dict[str, Any]:
+        """Return the keys of a table that are not their defaults; none if the dialect has no such table."""
+        table: dict[str, Any] = dict(always)
+        for name, key in keys(type(of)).items() if field in self._writes else ():
+            value: Any = getattr(of, name)
+            if value != key.default and (written := self._plain(f"{field}.{name}", value, key)) is not None:
+                table[name] = written
         return table
 
-    def _tls(self, tls: Tls) -> dict[str, Any]:
-        paths = {name: getattr(tls, name) for name in ("ca", "cert", "key")}
-        table: dict[str, Any] = {}
-        for name, path in paths.items():
-            if path is not None:
-                self._keep(table, f"tls.{name}", name, path)
-        return table | ({} if tls.verify else {"verify": False})
+    def _plain(self, place: str, value: Any, key: Key) -> Any:
+        """Return a value as JSON data; `None` for a text that cannot be written, which is lost."""
+        if key.form == "seconds":
+            return self._duration(value)
+        if not key.is_template or value is None:
+            return _as_json(value)
+        if isinstance(value, str):
+            return self._text(place, value)
+        return [text for one in value if (text := self._text(place, one)) is not None]
 
     def _timeouts(self, result: dict[str, Any]) -> None:
         wanted = cast("dict[str, float]", self._spec.timeouts)
@@ -361,12 +347,12 @@ class _Writer:
         self.losses.append(Loss(key, why))
 
 
-def _plain(value: object) -> object:
+def _as_json(value: object) -> object:
     """Return a field's value as JSON data."""
-    if isinstance(value, tuple):
-        return list(cast("tuple[str, ...]", value))
+    if isinstance(value, list | tuple):
+        return list(cast("Sequence[str]", value))
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, object]", value).items()}
+        return {key: _as_json(item) for key, item in cast("dict[str, object]", value).items()}
     return value
 
 

@@ -558,7 +558,7 @@ class _Search:
         if place.scope == "project":
             self.problems.extend(_not_local(document, found, local, local_patch))
             local, local_patch = [], EMPTY
-        elif local or local_patch.without_servers:
+        elif local or local_patch.said.get("without_servers"):
             self.layers.append(layer.replace(scope="local", entries=local, patch=local_patch))
         self.layers.append(layer.replace(patch=found.patch(document, root)))
         count = len(entries) + len(local)

@@ -13,25 +13,26 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, FileSettings
+from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry
 from dragoman.config.documents import dotted
 from dragoman.config.entries import build
 from dragoman.config.templates import VARIABLE, is_secret_reference, references
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.model import Auth, Origin, Statement, Stdio
-from dragoman.struct import Struct, field_names
+from dragoman.model import Origin, Statement, Stdio
+from dragoman.model.keys import is_table, keys
+from dragoman.struct import Struct
 from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dragoman.config.dialect import Dialect, Scope
+    from dragoman.config.dialect import Dialect, FileSettings, Scope
     from dragoman.config.documents import Document, Pointer
-    from dragoman.model import Input, ServerSpec, Tls
-
-_MATTERS = tuple(name for name in field_names(FileSettings) if name not in ("places", "problems"))
+    from dragoman.model import Input, ServerSpec
+    from dragoman.model.keys import Key
 
 
 class Layer(Struct, kw_only=True):
@@ -78,8 +79,7 @@ def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"
 
 def _statements(layer: Layer) -> Iterable[Statement]:
     """Return the settings of a file, each with its place and with whose file it is."""
-    for key in _MATTERS:
-        data = getattr(layer.patch, key)
+    for key, data in layer.patch.said.items():
         if data is None or (key in ("inputs", "without_servers") and not data):
             continue
         if key == "inputs":
@@ -244,13 +244,6 @@ _PLACES = {
     "pathSeparator": "pathSeparator",
     "/": "pathSeparator",
 }
-_FIELDS = (
-    *("enabled", "required", "lazy", "reconnect", "replacement", "health_check_interval", "denied_tools"),
-    *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
-    *("unset_variables", "title", "description"),
-    *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"),
-    "share",
-)
 _ABSENT = object()
 
 
@@ -327,44 +320,35 @@ def differences(wanted: ServerSpec, found: ServerSpec, title: str) -> dict[str, 
 
 
 def _flat(spec: ServerSpec) -> dict[str, object]:
-    """Return everything that matters about a spec, one value a field."""
-    flat: dict[str, object] = {name: getattr(spec, name) for name in _FIELDS}
-    flat["allowed_tools"] = None if spec.allowed_tools and "*" in spec.allowed_tools else spec.allowed_tools
-    flat["auth"] = None if spec.auth is None else _flat_auth(spec.auth)
-    flat |= {f"timeouts.{name}": value for name, value in cast("dict[str, float]", spec.timeouts).items()}
-    transport = spec.transport
-    if isinstance(transport, Stdio):
-        flat["transport"] = "stdio"
-        flat["command"] = pieces(transport.command)
-        flat["args"] = [pieces(arg) for arg in transport.args]
-        flat["cwd"] = None if transport.cwd is None else pieces(transport.cwd)
-        flat["log_file"] = None if transport.log_file is None else pieces(transport.log_file)
-        flat["env_file"] = [pieces(name) for name in transport.env_file]
-        inherit = transport.inherit_env
-        flat["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
-        env = transport.env.items()
-        return flat | {f"env.{name}": None if value is None else pieces(value) for name, value in env}
-    flat["transport"] = (spec.kind, transport.alternate)
-    flat["url"] = pieces(transport.url)
-    flat["allow_http"] = transport.allow_http
-    flat["tls"] = None if transport.tls is None else _flat_tls(transport.tls)
-    return flat | {f"headers.{name.lower()}": pieces(value) for name, value in transport.headers.items()}
+    """Return everything that matters about a spec, one value a key, or one for each item of a table."""
+    flat: dict[str, object] = {}
+    for of in (spec, spec.transport):
+        for name, key in keys(type(of)).items():
+            found: Any = getattr(of, name)
+            if isinstance(found, Mapping) and (key.is_template or is_table(key.type)):
+                items = cast("Mapping[str, object]", found).items()
+                flat |= {f"{name}.{_folded(name, item)}": _comparable(value, key) for item, value in items}
+            else:
+                flat[name] = _comparable(cast("object", found), key)
+    flat["transport"] = "stdio"
+    if not isinstance(spec.transport, Stdio):
+        flat["transport"] = (spec.kind, flat.pop("alternate"))
+    if spec.allowed_tools and "*" in spec.allowed_tools:
+        flat["allowed_tools"] = None
+    return flat
 
 
-def _flat_auth(auth: Auth) -> object:
-    found = {name: getattr(auth, name) for name in field_names(auth)}
-    return {name: _flat_value(value) for name, value in found.items()}
+def _folded(name: str, item: str) -> str:
+    return item.lower() if name == "headers" else item
 
 
-def _flat_value(value: object) -> object:
-    """Return a text as its pieces; a list and a tuple of the same items are the same."""
-    if isinstance(value, str):
-        return pieces(value)
-    return list(cast("Sequence[str]", value)) if isinstance(value, list | tuple) else value
-
-
-def _flat_tls(tls: Tls) -> object:
-    return [None if path is None else pieces(path) for path in (tls.ca, tls.cert, tls.key)], tls.verify
+def _comparable(value: object, key: Key) -> object:
+    """Return a template as its pieces; a list and a tuple of the same items are the same."""
+    if isinstance(value, Struct):
+        return {name: _comparable(getattr(value, name), one) for name, one in keys(type(value)).items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(item, key) for item in cast("Sequence[object]", value)]
+    return pieces(value) if isinstance(value, str) and key.is_template else value
 
 
 def _same(old: object, new: object) -> bool:

@@ -26,23 +26,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
 
 from dragoman.errors import MissingVariableError
 from dragoman.model import Stdio
+from dragoman.model.keys import keys, texts_of
 from dragoman.struct import HIDDEN, Struct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
     from dragoman.model import Auth, ServerSpec, Transport
-
-AUTH_TEXTS = (
-    *("client_id", "client_secret", "redirect_uri", "metadata_url", "resource", "issuer", "private_key"),
-    *("client_metadata_url", "assertion", "id_token", "idp_token_url", "idp_client_id", "idp_client_secret"),
-)
-"""The fields of `Auth` that are templates."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # A run of dollars is tried from its first one only, and what has no end is taken up to the end of the text:
@@ -271,21 +267,29 @@ def input_ids(spec: ServerSpec) -> list[str]:
 
 def _templates(spec: ServerSpec) -> Iterator[tuple[str, str]]:
     """Yield every template of a spec with its key, as the two expansions below have them."""
-    transport, auth = spec.transport, spec.auth
-    if isinstance(transport, Stdio):
-        yield "command", transport.command
-        yield from ((f"args.{index}", arg) for index, arg in enumerate(transport.args))
-        yield from ((f"env.{name}", value) for name, value in transport.env.items() if value is not None)
-        yield from ((name, value) for name in ("cwd", "log_file") if (value := getattr(transport, name)))
-        yield from (("env_file", name) for name in transport.env_file)
+    yield from _templates_in(spec.transport)
+    if spec.auth is not None:
+        yield from ((f"auth.{name}", text) for name, text in _templates_in(spec.auth))
+
+
+def _templates_in(of: Struct) -> Iterator[tuple[str, str]]:
+    for name, key in keys(type(of)).items():
+        value: object = getattr(of, name)
+        if isinstance(value, Struct):
+            yield from ((f"{name}.{inner}", text) for inner, text in _templates_in(value))
+        elif key.is_template and value:
+            yield from _texts_in(name, value)
+
+
+def _texts_in(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        items = cast("Mapping[str, str | None]", value).items()
+        yield from ((f"{name}.{inner}", text) for inner, text in items if text is not None)
     else:
-        yield "url", transport.url
-        yield from ((f"headers.{name}", value) for name, value in transport.headers.items())
-        paths = ((name, getattr(transport.tls, name, None)) for name in ("ca", "cert", "key"))
-        yield from ((f"tls.{name}", path) for name, path in paths if path)
-    if auth is not None:
-        texts = ((name, getattr(auth, name)) for name in AUTH_TEXTS)
-        yield from ((f"auth.{name}", value) for name, value in texts if value)
+        texts = enumerate(cast("Sequence[str]", value))
+        yield from ((f"{name}.{index}", text) for index, text in texts)
 
 
 class Reference(NamedTuple):
@@ -392,10 +396,8 @@ def expand_auth(spec: ServerSpec, expansion: ExpansionContext) -> Auth | None:
     if spec.auth is None:
         return None
     text = _text_of(spec, expansion)
-    given = {name: getattr(spec.auth, name) for name in AUTH_TEXTS}
-    return spec.auth.replace(
-        **{name: text(value, f"auth.{name}") for name, value in given.items() if value is not None}
-    )
+    given = texts_of(spec.auth)
+    return spec.auth.replace(**{name: text(value, f"auth.{name}") for name, value in given.items()})
 
 
 def _text_of(spec: ServerSpec, expansion: ExpansionContext) -> Callable[[str, str], str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.documents import dotted
 from dragoman.model import Note
+from dragoman.model.server import server_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from dragoman.config.documents import Pointer
 
 _FORBIDDEN = ("\0", "\r", "\n")
-_PRIVATE = frozenset({"args", "auth", "command", "env", "headers", "url"})
-"""Fields whose values may be secrets: an error never shows them."""
 
 
 class EntryReader:
@@ -194,7 +193,13 @@ class EntryReader:
         return self.text(field, item, inner=inner)
 
     def _unexpected(self, field: str, wanted: str, value: object, inner: str | int | None = None) -> None:
-        self.problem(field, f"expected {wanted}, not {shown(value, private=field in _PRIVATE)}", inner)
+        self.problem(field, f"expected {wanted}, not {shown(value, private=_is_private(field))}", inner)
+
+
+def _is_private(field: str) -> bool:
+    """Return whether the value of a field may be a secret, which no error shows."""
+    key = server_keys().get(field)
+    return key is not None and key.is_private
 
 
 def shown(value: object, *, private: bool = False) -> str:

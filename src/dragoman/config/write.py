@@ -30,6 +30,8 @@ from dragoman.config.merge import Reference, differences, pieces
 from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
+from dragoman.model.keys import keys
+from dragoman.model.server import REMOTE_KEYS
 from dragoman.storage.files import private_folder, write_atomically
 from dragoman.struct import Struct, field
 from dragoman.suggest import suggest
@@ -48,9 +50,6 @@ LOCK_TIMEOUT = 10.0
 _RULES_DIALECT = "dragoman"
 """The dialect whose files have rules for calls."""
 _POLICY: Pointer = ("mcp", "policy")
-_LOCAL = frozenset({"command", "args", "env", "env_file", "inherit_env", "cwd", "log_file"})
-_REMOTE = frozenset({"url", "headers", "tls", "allow_http", "alternate", "auth"})
-"""Keys of one kind of server that the other kind does not have."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -300,10 +299,10 @@ def _with_values(
         msg = f"the format of this file cannot express it: {'; '.join(lost)}"
         raise ConfigError(msg, source=str(target.path), pointer=dotted(place))
     raw = edit.value_at(document.data, place)
-    for keys, value in _leaves(old, new):
-        for alias in _timeout_aliases(keys, raw, target.dialect):
+    for path, value in _leaves(old, new):
+        for alias in _timeout_aliases(path, raw, target.dialect):
             document = edit.remove(document, (*place, alias))
-        written = (*place, *_as_spelled(keys, raw, target.dialect))
+        written = (*place, *_as_spelled(path, raw, target.dialect))
         if value is not None:
             document = edit.put(document, written, value)
         elif edit.value_at(document.data, written) is not None:
@@ -343,9 +342,8 @@ def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -
     if isinstance(spec.transport, Stdio) == ("url" in fields):
         # The other transport needs another type; it is guessed from what is there.
         fields.pop("transport", None)
-        fields = {
-            key: value for key, value in fields.items() if key not in (_LOCAL if "url" in fields else _REMOTE)
-        }
+        others = keys(Stdio) if "url" in fields else REMOTE_KEYS
+        fields = {key: value for key, value in fields.items() if key not in others}
     try:
         found = read_back(spec.name, fields, own)
     except InvalidSpecError as error:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
-from dragoman.model import Stdio
+from dragoman.model.server import server_keys
 from dragoman.struct import Struct
 from dragoman.trust.layers import as_read, inputs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
     from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings
@@ -34,12 +34,6 @@ GATHER_MS = 1_000
 LOOK_MS = 5_000
 """How often to check files without a notification: some file systems send none."""
 MAX_FOLDERS = 64
-
-_READ_AT_EACH_USE = frozenset(
-    {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replacement"}
-    | {"trust", "trust_annotations", "timeouts.call", "timeouts.connect"}
-    | {"parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"}
-)
 
 
 class Plan(Struct, kw_only=True):
@@ -146,6 +140,7 @@ def _change(
 ) -> Literal["keep", "adjust", "restart"]:
     # A reload has read files, which imports this; a manager without files does not need it.
     from dragoman.config.merge import differences
+    from dragoman.config.templates import input_ids
 
     unlike = set(differences(before, after, ""))
     if after.health_check_interval is None and old.health_check_interval != new.health_check_interval:
@@ -155,20 +150,17 @@ def _change(
     known = (inputs_of(before, old), inputs_of(after, new))
     defaults = [{item.id: item.default for item in inputs.values()} for inputs in known]
     moved = {name for name in defaults[0] | defaults[1] if defaults[0].get(name) != defaults[1].get(name)}
-    if any(f"${{input:{name}}}" in text for name in moved for text in _templates(after)):
-        unlike.add("inputs")
+    if moved.intersection(input_ids(after)):
+        return "restart"
     if not unlike:
         return "keep"
-    return "adjust" if unlike <= _READ_AT_EACH_USE else "restart"
+    return "restart" if any(map(_restarts, unlike)) else "adjust"
 
 
-def _templates(spec: ServerSpec) -> Iterator[str]:
-    transport = spec.transport
-    if isinstance(transport, Stdio):
-        values = (value for value in transport.env.values() if value)
-        yield from (transport.command, *transport.args, *values, transport.cwd or "", *transport.env_file)
-    else:
-        yield from (transport.url, *transport.headers.values())
+def _restarts(place: str) -> bool:
+    """Return whether a change of a key, or of an item of its table, restarts the server."""
+    every = server_keys()
+    return every.get(place, every[place.partition(".")[0]]).restarts
 
 
 def _spoils_its_file(problem: DragomanError) -> TypeGuard[ConfigError]:

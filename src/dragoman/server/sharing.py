@@ -21,7 +21,8 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import ConnectionLostError, DragomanError, InvalidArgumentsError, ProtocolError
-from dragoman.model import Handlers, Stdio
+from dragoman.model import Handlers, ServerSpec, Stdio
+from dragoman.model.keys import keys
 from dragoman.server.in_progress import LATE_SECONDS
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from dragoman.events import OfferChanged
-    from dragoman.model import Handler, ServerSpec, Transport
+    from dragoman.model import Handler, Transport
     from dragoman.server.connection import Connection
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
@@ -108,7 +109,9 @@ class SharedConnections:
             "name": spec.name,
             "transport": asdict(transport),
             "env": {name: value for name, value in child.items() if name not in _OF_TERMINALS},
-            "spec": [spec.protocol, spec.wire, spec.max_message_bytes, spec.max_concurrency, spec.reconnect],
+            "spec": {
+                name: getattr(spec, name) for name, key in keys(ServerSpec).items() if key.is_of_process
+            },
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         # Only the hash is kept: the parts have secrets in them.

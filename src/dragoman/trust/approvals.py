@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
-from dragoman.model import Auth, Stdio
+from dragoman.model import Stdio
+from dragoman.model.keys import keys
 from dragoman.struct import Struct, asdict, defaults, field, field_names
 from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dragoman.model import Input, ServerSpec
 
@@ -53,27 +54,8 @@ _REDIRECTS = re.compile(
     r"\s|[./~\\@|!<>(&;`-]|\$(?!\{)|[A-Za-z]:[\\/]|[\w+.-]{1,20}:/|[^\x00-\x1f\x7f]*+[\x00-\x1f\x7f]"
 )
 """Matches a path, URL, option, command or a value of several lines: not a plain credential."""
-_SAID = frozenset({"env", "headers", "tls"})
-"""Fields of a transport that are hashed part by part."""
-
-NOT_COUNTED: Mapping[str, frozenset[str]] = {
-    "ServerSpec": frozenset(
-        # The approval is stored by name; the transport and the login are hashed part by part.
-        {"name", "transport", "auth"}
-        # When and how long it runs: this changes neither what runs nor what a model sees.
-        | {"enabled", "lazy", "reconnect", "replacement", "timeouts", "health_check_interval"}
-        | {"max_concurrency", "parallel", "share"}
-        # Texts for people, and the place of the entry.
-        | {"title", "description", "origin", "shadowed", "lines", "extras", "notes"}
-    ),
-    "Stdio": frozenset(),
-    "Http": frozenset(),
-    "Sse": frozenset(),
-    "Tls": frozenset(),
-    "Auth": frozenset(),
-    "Input": frozenset({"scope"}),  # its place
-}
-"""The fields that an approval does not cover, by class; it covers every other field."""
+_IN_PARTS = frozenset({"transport", "auth", "env", "headers", "tls"})
+"""Fields that are hashed part by part."""
 
 
 class Covered(Struct, kw_only=True):
@@ -108,7 +90,7 @@ def parts(spec: ServerSpec, evidence: Evidence = NO_EVIDENCE) -> dict[str, str]:
     Fields with default values are left out, so that a new field in dragoman does not invalidate approvals.
     """
     found: dict[str, object] = {"kind": spec.kind, **counted_fields(spec)}
-    found |= counted_fields(spec.transport, leave=_SAID)
+    found |= counted_fields(spec.transport)
     env: Mapping[str, str | None] = getattr(spec.transport, "env", {})
     headers: Mapping[str, str] = getattr(spec.transport, "headers", {})
     for name, value in env.items():
@@ -122,22 +104,22 @@ def parts(spec: ServerSpec, evidence: Evidence = NO_EVIDENCE) -> dict[str, str]:
         if of is not None:
             found |= {prefix: True, **{f"{prefix}.{key}": value for key, value in counted_fields(of).items()}}
     for one in evidence.inputs:
-        found[f"input {one.id}"] = counted_fields(one)
+        found[f"input {one.id}"] = _unusual(one, (name for name in field_names(one) if name != "scope"))
     found |= {f"program {word}": path for word, path in evidence.programs.items()}
     found |= {f"file {one.path}": (one.digest, one.size, one.target) for one in evidence.files}
     return {name: _hash(value) for name, value in found.items()}
 
 
-def counted_fields(of: Any, leave: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return the covered fields that differ from their defaults."""
-    left = NOT_COUNTED.get(type(of).__name__, frozenset())
-    found: dict[str, Any] = {}
+def counted_fields(of: Struct, leave: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields that an approval covers as a whole and that differ from their defaults."""
+    counted = (name for name, key in keys(type(of)).items() if key.is_approved)
+    return _unusual(of, (name for name in counted if name not in _IN_PARTS and name not in leave))
+
+
+def _unusual(of: Struct, names: Iterable[str]) -> dict[str, Any]:
     usual = defaults(of)
-    for name in field_names(of):
-        value = getattr(of, name)
-        if name not in left | leave and (name not in usual or value != usual[name]):
-            found[name] = value
-    return found
+    values = {name: getattr(of, name) for name in names}
+    return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
 
 
 def _hash(value: object) -> str:
@@ -369,21 +351,20 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
         yield "trust", spec.trust
     if spec.trust_annotations:
         yield "trusts its own hints", "yes"
-    for name, value in counted_fields(spec, frozenset({"trust", "trust_annotations"})).items():
+    for name, value in counted_fields(spec, ("trust", "trust_annotations")).items():
         yield (
             name.replace("_", " "),
             unfolded(value if isinstance(value, str) else json.dumps(value, default=plain)),
         )
 
 
-def _other_rows(of: Any, shown: Iterable[str]) -> Iterable[tuple[str, str]]:
-    usual = defaults(of)
-    for name in field_names(of):
+def _other_rows(of: Struct, shown: Collection[str]) -> Iterable[tuple[str, str]]:
+    for name, key in keys(type(of)).items():
         value = getattr(of, name)
-        if name in shown or value in (usual.get(name), None, (), []):
+        if name in shown or value in (key.default, None, (), []):
             continue
         text = value if isinstance(value, str) else json.dumps(value, default=plain)
-        yield name.replace("_", " "), unfolded(mask_value(text) if name in Auth.SECRETS else text)
+        yield name.replace("_", " "), unfolded(mask_value(text) if key.mask == "value" else text)
 
 
 def _quoted(word: str) -> str:

@@ -19,6 +19,7 @@ from dragoman.errors import (
     ToolFailedError,
 )
 from dragoman.model import CallRequest, Settings, Stdio
+from dragoman.model.keys import texts_of
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.error_masking import mask_error
 from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
@@ -260,7 +261,7 @@ class Gate:
         """
         found = secrets_of(transport, env, env_files)
         if auth is not None:
-            found |= {text for name in auth.SECRETS if (text := getattr(auth, name))}
+            found |= {text for text in texts_of(auth, secret=True).values() if text}
         self.redactor.add(found)
 
     def watch_headers(

@@ -20,14 +20,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.model import Note, Statement
+from dragoman.model import Note, Settings, Statement
+from dragoman.model.keys import keys
 from dragoman.struct import Struct, asdict
 from dragoman.trust.sanitizing import for_log, unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dragoman.model import Input, Layers, ServerSpec, Settings, Source
+    from dragoman.model import Input, Layers, ServerSpec, Source
+    from dragoman.model.keys import Key
     from dragoman.trust.policy import ReadPolicy
 
 SETTINGS = ""
@@ -77,16 +79,10 @@ def effective(settings: Settings, *, refused: Collection[str], trusts_settings: 
     found = _decided(settings, layers, refused=refused, trusts_settings=trusts_settings)
     changed = {
         name: getattr(settings, name)
-        for name in _OF_FILES
+        for name in ("servers", "inputs", *keys(Settings))
         if getattr(settings, name) != getattr(everything, name)
     }
     return found.replace(**changed)
-
-
-_OF_FILES = (
-    *("servers", "enabled", "auto_reload", "call_log", "health_check_interval", "naming", "inputs", "policy"),
-    *("limits", "daemon"),
-)
 
 
 def _decided(
@@ -100,15 +96,8 @@ def _decided(
     hidden -= {one.path for one in sources if one.status in ("loaded", "broken")}
     return settings.replace(
         servers=_switched(chosen, settings, counted),
-        enabled=_strongest(counted, "enabled") is not False,
-        auto_reload=_strongest(counted, "auto_reload") is True,
-        call_log=_strongest(counted, "call_log"),
-        daemon=_strongest(counted, "daemon") is True,
-        health_check_interval=_strongest(counted, "health_check_interval") or 30.0,
-        naming=_strongest(counted, "naming") or layers.naming,
         inputs=_inputs(layers.statements),
-        policy=[one for one in layers.statements if one.key == "policy"],
-        limits=[one for one in layers.statements if one.key == "limits"],
+        **{name: _combined(key, layers, counted) for name, key in keys(Settings).items()},
         sources=sources,
         problems=[one for one in layers.problems if getattr(one, "source", "") not in hidden],
         warnings=[one for one in layers.warnings if getattr(one, "source", "") not in hidden],
@@ -117,6 +106,15 @@ def _decided(
         project=project_statements(settings),
         trusts_project=trusts_settings,
     )
+
+
+def _combined(key: Key, layers: Layers, counted: Sequence[Statement]) -> Any:
+    """Return the value of a setting, of which the strongest file decides, or all that files say of it."""
+    if key.layers == "every":
+        return [one for one in layers.statements if one.key == key.field]
+    said = _strongest(counted, key.field)
+    usual = layers.naming if key.field == "naming" else key.default
+    return usual if said is None else said
 
 
 def of_project(spec: ServerSpec, settings: Settings) -> bool:

@@ -23,18 +23,19 @@ How rules work:
   is needed over denying what is known to be bad.
 - An unreadable rule never loosens anything: an `allow` is dropped; any other rule becomes a `deny` for the
   servers and tools that it names.
-"""
 
-from __future__ import annotations
+As in `model.server`, annotations are no texts here: they declare the keys of a rule.
+"""
 
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, InvalidArgumentsError
+from dragoman.model.keys import Key, keys
 from dragoman.struct import HIDDEN, Struct, field
 from dragoman.trust.patterns import (
     ArgumentPattern,
@@ -45,9 +46,6 @@ from dragoman.trust.patterns import (
 )
 from dragoman.trust.sanitizing import for_log, skeleton
 from dragoman.visible import visible_part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Action: TypeAlias = Literal["allow", "ask", "deny"]
 Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
@@ -67,10 +65,7 @@ ANNOTATIONS = {
 }
 """The protocol's hint for each condition, and its default for a tool without that hint."""
 Kind: TypeAlias = Literal["tool", "resource", "prompt"]
-_KEYS = frozenset(
-    {"action", "server", "tool", "resource", "prompt", "annotation", "arguments", "name", "reason"}
-)
-
+_GLOBS = ("servers", "tools", "resources", "prompts")
 _REASON, _PROJECT_REASON = 500, 200
 """Longest reason of a rule that is shown, in characters."""
 
@@ -78,18 +73,39 @@ _REASON, _PROJECT_REASON = 500, 200
 class Rule(Struct, kw_only=True):
     """One line of a policy."""
 
-    action: Action
-    servers: Sequence[str] = ("*",)
-    tools: Sequence[str] = ()
+    action: Annotated[Action, Key("what happens: `allow`, `ask` or `deny`")]
+    servers: Annotated[
+        Sequence[str],
+        Key(
+            "servers, by a glob of their names; without it, the rule also matches built-in tools",
+            name="server",
+        ),
+    ] = ("*",)
+    tools: Annotated[Sequence[str], Key("tools, by a glob of the server's own tool names", name="tool")] = ()
     """Without tools, resources and prompts, the rule covers all of them."""
-    resources: Sequence[str] = ()
-    prompts: Sequence[str] = ()
-    annotations: Sequence[str] = ()
+    resources: Annotated[
+        Sequence[str], Key("reading, subscribing and completing, by a glob of the URI", name="resource")
+    ] = ()
+    prompts: Annotated[
+        Sequence[str], Key("getting and completing, by a glob of the prompt's name", name="prompt")
+    ] = ()
+    annotations: Annotated[
+        Sequence[str],
+        Key(
+            "tools: `read_only`, `destructive`, `idempotent`, `open_world`, negated with `!`",
+            name="annotation",
+        ),
+    ] = ()
     """Names of `ANNOTATIONS`, with `!` in front to negate them."""
-    arguments: Sequence[ArgumentPattern] = ()
-    name: str = ""
-    reason: str = ""
-    """Shown to the model and to people when the rule decides."""
+    arguments: Annotated[
+        Sequence[ArgumentPattern],
+        Key(
+            "argument names or JSON pointers, each with a glob, `{path = …}`, `{regex = …}`, a number or a "
+            "boolean for the value"
+        ),
+    ] = ()
+    name: Annotated[str, Key("nothing: the error message shows it")] = ""
+    reason: Annotated[str, Key("nothing: the error message shows it, to the model and to people")] = ""
     scope: Scope = "user"
     source: str = ""
     """Where it stands, as `FILE:LINE`; or the file and its number there, if the line is not known."""
@@ -454,16 +470,17 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
     if not isinstance(item, dict):
         return _everything(scope, source), ["must be an object; every call is denied until this is fixed"]
     table = cast("dict[str, object]", item)
+    known = sorted(key.name for key in keys(Rule).values())
     wrong = [
-        f"unknown key `{key}`; known keys: {', '.join(sorted(_KEYS))}" for key in sorted(table.keys() - _KEYS)
+        f"unknown key `{key}`; known keys: {', '.join(known)}" for key in sorted(table.keys() - set(known))
     ]
     action = _action(table.get("action"))
     if action is None:
         wrong.append("`action` must be `allow`, `ask` or `deny`")
-    servers = _globs(table, "server", wrong) or ["*"]
-    tools, resources, prompts = (_globs(table, key, wrong) for key in ("tool", "resource", "prompt"))
+    globs: dict[str, Any] = {field: _globs(table, keys(Rule)[field].name, wrong) for field in _GLOBS}
+    globs["servers"] = globs["servers"] or ["*"]
     annotations = _annotations(table.get("annotation"), wrong)
-    if annotations and (resources or prompts):
+    if annotations and (globs["resources"] or globs["prompts"]):
         wrong.append("`annotation` applies to tools only; write another rule for resources and prompts")
     arguments = _arguments(table.get("arguments"), wrong)
     name, reason = (_text(table, key, wrong) for key in ("name", "reason"))
@@ -471,22 +488,10 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
         return None, wrong
     if wrong:
         said = f"rule {source} cannot be read: {wrong[0]}"
-        return Rule(
-            action="deny",
-            servers=servers,
-            tools=tools,
-            resources=resources,
-            prompts=prompts,
-            scope=scope,
-            source=source,
-            reason=said,
-        ), wrong
+        return Rule(action="deny", **globs, scope=scope, source=source, reason=said), wrong
     rule = Rule(
         action=cast("Action", action),
-        servers=servers,
-        tools=tools,
-        resources=resources,
-        prompts=prompts,
+        **globs,
         annotations=annotations,
         arguments=arguments,
         name=for_log(name, 100),

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from dragoman.model import Stdio
+from dragoman.model.keys import texts_of
 from dragoman.trust.masking import (
     CAMEL,
     MASK,
@@ -218,9 +219,8 @@ def spec_values(spec: ServerSpec, *, on_disk: bool = True) -> set[str]:
     """
     found = secret_values(spec.transport, on_disk=on_disk)
     if spec.auth is not None:
-        for name in spec.auth.SECRETS:
-            value = getattr(spec.auth, name, None)
-            found.update(hidden_parts(value, mask_value(value)) if isinstance(value, str) else ())
+        for value in texts_of(spec.auth, secret=True).values():
+            found.update(hidden_parts(value, mask_value(value)))
     return {value for value in found if "${" not in value}
 
 

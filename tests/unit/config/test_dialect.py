@@ -9,7 +9,7 @@ from dragoman.config.dialect import (
     NOT_SERVERS,
     Dialect,
     Entry,
-    Key,
+    Meaning,
     entries_at,
     key_table,
     under,
@@ -119,7 +119,7 @@ def test_an_entry_shows_no_value() -> None:
 
 
 def test_a_table_of_keys_gives_durations_the_dialects_unit() -> None:
-    table = key_table("url", "idle", unit="ms", timeout="call", slow=Key(field="connect", unit="s"))
+    table = key_table("url", "idle", unit="ms", timeout="call", slow=Meaning(field="connect", unit="s"))
     assert {key: (value.field, value.unit) for key, value in table.items()} == {
         "url": ("url", None),
         "idle": ("idle", "ms"),

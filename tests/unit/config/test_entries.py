@@ -189,7 +189,6 @@ def test_every_rule_is_read() -> None:
         ({"enabled": "no"}, "expected true or false"),
         ({"parallel": 1}, "`parallel` (line 5): expected true or false, not the number 1"),
         ({"coerce_arguments": "all"}, "`coerce_arguments` (line 5): expected true or false, not 'all'"),
-        ({"mend_arguments": "all"}, "`mend_arguments` (line 5): expected true or false, not 'all'"),
         (
             {"max_message_bytes": "much"},
             "`max_message_bytes` (line 5): expected a size in bytes above zero, such as",

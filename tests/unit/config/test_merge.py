@@ -149,10 +149,9 @@ def test_merging_changes_no_entry() -> None:
 
 def test_switches_of_the_files_are_applied_last() -> None:
     servers = {name: {"command": "x"} for name in "abcd"} | {"e": {"command": "x", "enabled": False}}
-    strong = layer("strong", {}, patch=FileSettings(without_servers=["b", "e"]))
-    weak = layer(
-        "weak", servers, patch=FileSettings(only_servers=["a", "b", "c", "e"], without_servers=["b", "c"])
-    )
+    strong = layer("strong", {}, patch=FileSettings(said={"without_servers": ["b", "e"]}))
+    lists = {"only_servers": ["a", "b", "c", "e"], "without_servers": ["b", "c"]}
+    weak = layer("weak", servers, patch=FileSettings(said=lists))
     merged = in_effect(merge([strong, weak], "replace"))
     assert [spec.name for spec in merged.servers if spec.enabled] == ["a"]
     reasons = {spec.name: [note.message for note in spec.notes] for spec in merged.servers}
@@ -166,13 +165,15 @@ def test_switches_of_the_files_are_applied_last() -> None:
 
 
 def test_the_strongest_file_decides_each_setting() -> None:
-    strong = FileSettings(enabled=False, inputs=[Input(id="a", description="strong")])
+    strong = FileSettings(said={"enabled": False, "inputs": [Input(id="a", description="strong")]})
     weak = FileSettings(
-        enabled=True,
-        auto_reload=True,
-        health_check_interval=5.0,
-        naming="{tool}",
-        inputs=[Input(id="a"), Input(id="b")],
+        said={
+            "enabled": True,
+            "auto_reload": True,
+            "health_check_interval": 5.0,
+            "naming": "{tool}",
+            "inputs": [Input(id="a"), Input(id="b")],
+        }
     )
     patch = in_effect(merge([layer("s", {}, patch=strong), layer("w", {}, patch=weak)], "replace"))
     assert (patch.enabled, patch.auto_reload, patch.health_check_interval, patch.naming) == (

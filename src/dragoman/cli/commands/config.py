@@ -59,6 +59,7 @@ class ConfigReport(Report, kw_only=True):
     enabled: bool
     auto_reload: bool
     call_log: bool | None
+    daemon: bool
     health_check_interval: float
     naming: str
     servers: Sequence[Mapping[str, Any]]

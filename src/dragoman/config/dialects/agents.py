@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from dragoman.config.dialect import (
     PLAIN,
     SHELL_LIKE,
-    SWITCHES,
     Dialect,
     Entry,
     FileSettings,
     entries_at,
     key_table,
     settings_patch,
+    switches,
     table_at,
     under,
 )
@@ -144,7 +144,7 @@ OTTER = Dialect(
     style=SHELL_LIKE,
     container=("mcp", "servers"),
     also_in=[("mcp_servers",)],
-    settings=[("mcp", key) for key in SWITCHES],
+    settings=[("mcp", key) for key in switches()],
     as_list=True,
     writes={name: name for name in _OTTER_KEYS} | {"call": "timeout", "connect": "connect_timeout"},
     write_unit="text",

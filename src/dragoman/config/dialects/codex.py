@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
-from dragoman.config.dialect import Dialect, Key, Place, each_text, key_table, under
+from dragoman.config.dialect import Dialect, Meaning, Place, each_text, key_table, under
 from dragoman.config.templates import VariableSyntax, escape
 from dragoman.model import Note
 
@@ -108,9 +108,9 @@ CODEX = Dialect(
         oauth="auth",
         enabled_tools="allowed_tools",
         disabled_tools="denied_tools",
-        startup_timeout_sec=Key(field="connect", unit="s"),
-        startup_timeout_ms=Key(field="connect", unit="ms"),
-        tool_timeout_sec=Key(field="call", unit="s"),
+        startup_timeout_sec=Meaning(field="connect", unit="s"),
+        startup_timeout_ms=Meaning(field="connect", unit="ms"),
+        tool_timeout_sec=Meaning(field="call", unit="s"),
     ),
     style=VariableSyntax(braces=True, escape=True),
     untyped_url="http",

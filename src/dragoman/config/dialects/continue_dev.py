@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
-from dragoman.config.dialect import PLAIN, Dialect, Entry, Key, Place, entries_at, key_table, table_at
+from dragoman.config.dialect import PLAIN, Dialect, Entry, Meaning, Place, entries_at, key_table, table_at
 from dragoman.config.templates import Spelling, VariableSyntax
 from dragoman.model import Note
 from dragoman.visible import spelled_out
@@ -128,7 +128,7 @@ CONTINUE = Dialect(
         *PLAIN,
         "tls",
         type="transport",
-        connectionTimeout=Key(field="connect", unit="unknown"),
+        connectionTimeout=Meaning(field="connect", unit="unknown"),
     ),
     style=VariableSyntax(
         spellings=(Spelling("${{ secrets.", " }}"), Spelling("${{ inputs.", " }}", kind="input")),

@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import (
-    SWITCHES,
     Dialect,
     Entry,
     FileSettings,
-    Key,
+    Meaning,
     bare_map,
     entries_at,
-    key_table,
     settings_patch,
     table_at,
 )
+from dragoman.model import Settings
+from dragoman.model.keys import keys
+from dragoman.model.server import server_keys
 from dragoman.trust.limits import read_limits
 from dragoman.trust.policy import read_policy
 
@@ -28,82 +29,21 @@ if TYPE_CHECKING:
 
     from dragoman.config.documents import Document
 
-KEYS = key_table(
-    "command",
-    "args",
-    "env",
-    "env_file",
-    "inherit_env",
-    "cwd",
-    "log_file",
-    "url",
-    "headers",
-    "alternate",
-    "allow_http",
-    "tls",
-    "transport",
-    "enabled",
-    "disabled",
-    "required",
-    "lazy",
-    "reconnect",
-    "replacement",
-    "timeouts",
-    "health_check_interval",
-    "allowed_tools",
-    "denied_tools",
-    "max_concurrency",
-    "max_message_bytes",
-    "parallel",
-    "share",
-    "coerce_arguments",
-    "sources_in_text",
-    "attribution",
-    "limits",
-    "naming",
-    "fallback",
-    "auth",
-    "trust",
-    "trust_annotations",
-    "wire",
-    "protocol",
-    "title",
-    "description",
-    replace="replacement",
-    type="transport",
-    envFile="env_file",
-    cmd="command",
-    envs="env",
-    environment="env",
-    working_directory="cwd",
-    workingDirectory="cwd",
-    transportType="transport",
-    http_headers="headers",
-    uri="url",
-    httpUrl="url",
-    serverUrl="url",
-    server_url="url",
-    baseUrl="url",
-    base_url="url",
-    timeout="call",
-    connect_timeout="connect",
-    idle_timeout="idle",
-    timeout_seconds=Key(field="call", unit="s"),
-    tool_timeout_sec=Key(field="call", unit="s"),
-    startup_timeout_sec=Key(field="connect", unit="s"),
-    requestTimeout=Key(field="call", unit="ms"),
-    connectionTimeout=Key(field="connect", unit="ms"),
-    initTimeout=Key(field="connect", unit="ms"),
-    startup_timeout_ms=Key(field="connect", unit="ms"),
-    enabled_tools="allowed_tools",
-    includeTools="allowed_tools",
-    disabled_tools="denied_tools",
-    disabledTools="denied_tools",
-    excludeTools="denied_tools",
-    mend_arguments="coerce_arguments",
-)
+
+def _table() -> dict[str, Meaning]:
+    """Return every spelling of a server's keys; those of a key in a table stand beside the table."""
+    table: dict[str, Meaning] = {}
+    for place, key in server_keys().items():
+        names = key.spellings if "." in place else (key.name, *key.spellings)
+        unit = "s" if key.form == "seconds" else None
+        table |= {name: Meaning(field=key.field, unit=unit) for name in names if key.in_files}
+        table |= {name: Meaning(field=key.field, unit="ms") for name in key.milliseconds}
+        table |= {key.opposite: Meaning(field=key.opposite)} if key.opposite else {}
+    return table
 
 
+KEYS = _table()
+_WRITTEN = {place: key.name for place, key in server_keys().items() if "." not in place and key.in_files}
 _PATHS = (("mcp", "servers"), ("mcpServers",), ("servers",), ("mcp_servers",))
 
 
@@ -119,13 +59,14 @@ def patch(document: Document, _root: str) -> FileSettings:
     """Read the `mcp` table's own keys, the rules for calls and the limits among them."""
     found = settings_patch(document, ("mcp",))
     table = table_at(document, ("mcp",))
-    policy, limits = table.get("policy"), table.get("limits")
+    said = {name: table[name] for name in ("policy", "limits") if table.get(name) is not None}
     problems = [*found.problems]
-    if policy is not None:
-        problems += [(("mcp", "policy"), text) for text in read_policy(policy, scope="user").problems]
-    if limits is not None:
-        problems += [(("mcp", "limits"), text) for text in read_limits(limits)[1]]
-    return found.replace(policy=policy, limits=limits, problems=problems)
+    if "policy" in said:
+        read = read_policy(said["policy"], scope="user")
+        problems += [(("mcp", "policy"), text) for text in read.problems]
+    if "limits" in said:
+        problems += [(("mcp", "limits"), text) for text in read_limits(said["limits"])[1]]
+    return found.replace(said={**found.said, **said}, problems=problems)
 
 
 DRAGOMAN = Dialect(
@@ -140,17 +81,8 @@ DRAGOMAN = Dialect(
     },
     container=("mcp", "servers"),
     also_in=_PATHS,
-    settings=[("mcp", key) for key in (*SWITCHES, "policy", "limits")],
-    writes={
-        field: field
-        for field in (
-            "enabled required lazy reconnect replacement timeouts health_check_interval allowed_tools "
-            "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
-            "title description command args env env_file inherit_env cwd log_file url headers alternate "
-            "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits "
-            "sources_in_text share"
-        ).split()
-    },
+    settings=[("mcp", name) for name in keys(Settings)],
+    writes=_WRITTEN,
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
 )
 
@@ -167,5 +99,5 @@ MCP_JSON = DRAGOMAN.replace(
     },
     container=("mcpServers",),
     # Other hosts read the type under this name only.
-    writes={**DRAGOMAN.writes, "transport": "type"},
+    writes={**_WRITTEN, "transport": "type"},
 )

@@ -129,7 +129,7 @@ def patch(document: Document, _root: str) -> FileSettings:
     for server in _servers(document):
         for way in _ways_of(server):
             inputs.update({item.id: item for item in way.asked})
-    return FileSettings(inputs=list(inputs.values()))
+    return FileSettings(said={"inputs": list(inputs.values())})
 
 
 class _Server(MutableStruct):

@@ -28,8 +28,10 @@ def patch(document: Document, _root: str) -> FileSettings:
     """Honour `mcp.allowed` and `mcp.excluded`."""
     table = table_at(document, ("mcp",))
     return FileSettings(
-        only_servers=names_at(table, "allowed"),
-        without_servers=names_at(table, "excluded") or (),
+        said={
+            "only_servers": names_at(table, "allowed"),
+            "without_servers": names_at(table, "excluded"),
+        },
         places={"only_servers": ("mcp", "allowed"), "without_servers": ("mcp", "excluded")},
     )
 

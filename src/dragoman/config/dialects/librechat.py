@@ -35,7 +35,7 @@ def patch(document: Document, _root: str) -> FileSettings:
         if table_at(document, ("mcpServers", server, "apiKey")).get("source") == "user":
             asked_as = _input_id(server, "apiKey")
             inputs[asked_as] = Input(id=asked_as, description=f"your key for {server}", secret=True)
-    return FileSettings(inputs=list(inputs.values()))
+    return FileSettings(said={"inputs": list(inputs.values())})
 
 
 def _input_id(server: str, name: str) -> str:

@@ -15,7 +15,7 @@ from dragoman.config import dialect
 from dragoman.config.dialect import (
     Dialect,
     Entry,
-    Key,
+    Meaning,
     Place,
     each_text,
     entries_at,
@@ -130,8 +130,8 @@ OPENCODE = Dialect(
         unit="ms",
     )
     | {
-        "timeout.startup": Key(field="connect", unit="ms"),
-        "timeout.request": Key(field="call", unit="ms"),
+        "timeout.startup": Meaning(field="connect", unit="ms"),
+        "timeout.request": Meaning(field="call", unit="ms"),
     },
     style=VariableSyntax(
         spellings=(

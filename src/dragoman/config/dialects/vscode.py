@@ -41,7 +41,7 @@ def patch(document: Document, _root: str) -> FileSettings:
             problems.append((("inputs", index), "an input needs an `id` and a `type` that asks for a value"))
         else:
             inputs.append(found)
-    return FileSettings(inputs=inputs, places={"inputs": ("inputs",)}, problems=problems)
+    return FileSettings(said={"inputs": inputs}, places={"inputs": ("inputs",)}, problems=problems)
 
 
 def _input(item: dict[str, Any]) -> Input | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import SourceRef
 
+
 # ── From raw protocol data to a `ServerAnswer` of `Part`s
 
 

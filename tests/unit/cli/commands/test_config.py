@@ -212,6 +212,7 @@ def test_show_json_has_a_stable_shape(shown: Callable[..., str]) -> None:
             "enabled",
             "auto_reload",
             "call_log",
+            "daemon",
             "health_check_interval",
             "naming",
             "servers",
