@@ -59,7 +59,11 @@ PAGES = (
     Page(
         "registry",
         "The registry of a blocking manager, and its views: the tools, and their calls without `await`.",
-        (("dragoman.tools.registry", "ToolRegistry"), ("dragoman.tools.view", "ToolView")),
+        (
+            ("dragoman.tools.view", "ToolSet"),
+            ("dragoman.tools.view", "ToolView"),
+            ("dragoman.tools.registry", "ToolRegistry"),
+        ),
     ),
     Page("bulk", "Bulk runs without `await`.", (("dragoman.bulk.run", "BulkRun"),)),
 )
@@ -74,8 +78,8 @@ from __future__ import annotations
 """
 CONSTRUCTOR = """\
     def __init__(self, it: Async{name}, runner: BlockingRunner) -> None:
+        {begin}
         self._async = it
-        self._runner = runner
 """
 MANAGER = "McpManager"
 BY_HAND = {"start", "shutdown", "close"}
@@ -181,10 +185,10 @@ class Writer:
             parts = [f"class {name}(ManagerInThread):\n{doc}"]
         else:
             self.imports.add(("dragoman.blocking.loop_thread", "BlockingRunner", "BlockingRunner"))
-            parts = [
-                f"class {name}:\n{doc}",
-                CONSTRUCTOR.format(name=name),
-            ]
+            inherited = [one for one in map(ast.unparse, node.bases) if one in WRAPPED]
+            base = f"({inherited[0]})" if inherited else ""
+            begin = "super().__init__(it, runner)" if inherited else "self._runner = runner"
+            parts = [f"class {name}{base}:\n{doc}", CONSTRUCTOR.format(name=name, begin=begin)]
         overloaded: set[str] = set()
         for home, item in members(module, node):
             if "overload" in map(ast.unparse, item.decorator_list):
@@ -311,11 +315,16 @@ class Writer:
 
 
 def members(module: str, node: ast.ClassDef) -> list[tuple[str, Function]]:
-    """Return the methods of a class and of its base classes in dragoman, each with its module."""
+    """Return the methods of a class and of its base classes in dragoman, each with its module.
+
+    Those of a base class that is written, too, are left out, unless they have other parameters here.
+    """
     found: list[tuple[str, Function]] = []
     taken: set[str] = set()
+    written = [one for one in lineage(module, node)[1:] if one[1].name in WRAPPED]
+    inherited = {_shape(item) for _, one in written for item in one.body if isinstance(item, Function)}
     for home, one in lineage(module, node):
-        own = [item for item in one.body if isinstance(item, Function)]
+        own = [item for item in one.body if isinstance(item, Function) and _shape(item) not in inherited]
         found += [(home, item) for item in own if item.name not in taken]
         taken |= {item.name for item in own}
     return found
@@ -343,6 +352,10 @@ def docstring(node: ast.ClassDef | Function, depth: int = 1) -> str:
         text = re.sub(rf"^ *{name}: .*\n", "", text, flags=re.MULTILINE)
     end = "\n" if "\n" in text else ""
     return textwrap.indent(f'"""{text}{end}"""\n', "    " * depth, lambda line: bool(line.strip()))
+
+
+def _shape(item: Function) -> tuple[str, str, str]:
+    return item.name, ast.unparse(item.args), ast.unparse(item.returns) if item.returns else ""
 
 
 def _of_any_type(item: Function) -> Function:

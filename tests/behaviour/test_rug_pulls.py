@@ -97,7 +97,7 @@ async def test_each_field_of_a_tool_is_watched_when_the_server_announces_a_chang
         async with McpManager([coat.spec for coat in coats.values()]) as mcp:
             await mcp.wait_ready()
             names = [coat.spec.name for coat in coats.values()]
-            await asyncio.gather(*map(mcp.approve, names))
+            await asyncio.gather(*map(mcp.trust.approve, names))
             events = mcp.events()
             for field, coat in coats.items():
                 coat.change(RUG_PULLS[field])

@@ -400,3 +400,38 @@ async def ends(mcp: McpManager, result: ToolResult) -> None:
     assert_type(mcp.registry.to_openai(), list[dict[str, Any]])
     assert_type(str(await mcp.wait_ready()), str)
     assert_type(result.raise_for_error(), ToolResult)
+
+
+async def facets(mcp: McpManager, result: ToolResult) -> None:
+    """Use what few applications need."""
+    await mcp.start(["files"])
+    assert_type(await mcp.auth.begin("files"), str)
+    assert_type(await mcp.auth.complete("https://app.example/callback?code=x"), str)
+    assert_type(await mcp.auth.logout("files"), bool)
+    await mcp.trust.approve("files", fingerprint=mcp.trust.changes("files").fingerprint)
+    for task in await mcp.tasks.list():
+        assert_type(await mcp.tasks.resume(task), ToolResult)
+        await mcp.tasks.cancel(task)
+    assert_type((await mcp.apps.open(result)).app.html, str)
+    assert_type([one.name for one in await mcp.skills.all()], list[str])
+    await mcp.session.set_log_level("error")
+    assert_type(mcp.as_user("alice"), McpManager)
+
+
+def facets_that_wait(mcp: BlockingManager, result: ToolResult) -> None:
+    """Use the same without `await`."""
+    mcp.start(["files"])
+    mcp.auth.login("files", paste=input)
+    assert_type(mcp.auth.begin("files"), str)
+    mcp.trust.approve("files", fingerprint=mcp.trust.changes("files").fingerprint)
+    for task in mcp.tasks.list():
+        assert_type(mcp.tasks.resume(task), ToolResult)
+        mcp.tasks.cancel(task)
+    assert_type(mcp.apps.open(result).call("refresh"), ToolResult)
+    assert_type([one.name for one in mcp.skills.all()], list[str])
+    assert_type(mcp.session.complete({"name": "p"}, "topic", "a", server="files"), list[str])
+    assert_type(mcp.as_user("alice"), BlockingManager)
+    assert_type(mcp.registry.view(allow=["files:*"]).call("read"), str)
+    for event in mcp.events():
+        assert_type(event.server, str)
+    assert_type(mcp.map("read", [{"path": "x"}]).wait().ok, int)

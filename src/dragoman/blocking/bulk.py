@@ -21,8 +21,8 @@ class BulkRun:
     """One tool for every row; `McpManager.map` makes it. Iterate over it, or `run.wait()`; once."""
 
     def __init__(self, it: AsyncBulkRun, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def wait(self) -> BulkReport:
         """Run until every row has an outcome, and return the report.

@@ -30,8 +30,8 @@ class Logins:
     """The logins of a person to the servers."""
 
     def __init__(self, it: AsyncLogins, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def login(
         self,
@@ -100,8 +100,8 @@ class TrustDecisions:
     """What a person decides about the definitions of servers: tools, prompts and instructions."""
 
     def __init__(self, it: AsyncTrustDecisions, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def changes(self, name: str) -> Changes:
         """Return how a server's definitions differ from their pins; empty until they were checked.
@@ -144,8 +144,8 @@ class Tasks:
     """Calls that servers go on with after their answer, and calls that wait for the answers of a person."""
 
     def __init__(self, it: AsyncTasks, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     @property
     def keeps_questions(self) -> bool:
@@ -192,8 +192,8 @@ class SessionRequests:
     """What few applications ask of a session: completions, the level of log messages, roots."""
 
     def __init__(self, it: AsyncSessionRequests, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`).
@@ -227,8 +227,8 @@ class Skills:
     """The skills of the connected servers."""
 
     def __init__(self, it: AsyncSkills, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def servers(self) -> list[str]:
         """Return the connected servers that have skills; this asks none of them."""
@@ -284,8 +284,8 @@ class Apps:
     """The pages that servers have for their tools; `McpManager.apps` is this."""
 
     def __init__(self, it: AsyncApps, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     def open(self, result: ToolResult | App) -> AppProxy:
         """Read the page of a result's app; return it with the calls that it may make.
@@ -304,8 +304,8 @@ class AppProxy:
     """What one page may do: call tools of its own server that are meant for apps, and read its resources."""
 
     def __init__(self, it: AsyncAppProxy, runner: BlockingRunner) -> None:
-        self._async = it
         self._runner = runner
+        self._async = it
 
     @property
     def app(self) -> App:

@@ -20,15 +20,124 @@ if TYPE_CHECKING:
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncToolRegistry
+    from dragoman.tools.view import ToolSet as AsyncToolSet
     from dragoman.tools.view import ToolView as AsyncToolView
 
 
-class ToolRegistry:
+class ToolSet:
+    """What a registry and a view have in common: names, and shortcuts for exports."""
+
+    def __init__(self, it: AsyncToolSet, runner: BlockingRunner) -> None:
+        self._runner = runner
+        self._async = it
+
+    def export(self, api: str, *, strict: bool = False) -> Export:
+        """Return all tools in the form of a model API."""
+        return self._runner.read(lambda: self._async.export(api, strict=strict))
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown or ambiguous name."""
+        return self._runner.read(lambda: self._async.unknown(name))
+
+    @overload
+    def resolve(self, name: str) -> ToolDef: ...
+
+    @overload
+    def resolve(self, name: str, alias: str) -> str | None: ...
+
+    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
+        """Return the tool that a person means by a name.
+
+        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
+        server's own name of a tool.
+
+        Args:
+            name: The name.
+            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
+
+        Raises:
+            UnknownToolError: No tool has this name, or it can mean several.
+        """
+        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
+
+    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
+        return self._runner.read(lambda: self._async.to_openai_schema(strict=strict))
+
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self._runner.read(lambda: self._async.to_openai(strict=strict))
+
+    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool as OpenAI's Responses API wants functions."""
+        return self._runner.read(lambda: self._async.to_responses(strict=strict))
+
+    def to_anthropic(self) -> list[JsonObject]:
+        """Return every tool as Anthropic's Messages API wants it."""
+        return self._runner.read(self._async.to_anthropic)
+
+    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
+        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
+        return self._runner.read(lambda: self._async.to_gemini(openapi=openapi))
+
+    def to_ai_sdk(self) -> list[JsonObject]:
+        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
+        return self._runner.read(self._async.to_ai_sdk)
+
+
+class ToolView(ToolSet):
+    """The tools of a registry that one agent may see and call."""
+
+    def __init__(self, it: AsyncToolView, runner: BlockingRunner) -> None:
+        super().__init__(it, runner)
+        self._async = it
+
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name, if it is in view."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
+
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool of that exposed name or alias, if it is in view."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools in view that could be meant by an ambiguous name."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._async.contenders(name)))
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        return self._runner.read(lambda: self._async.shown_name(name))
+
+    def suggest(self, name: str) -> list[str]:
+        """Return the names in view that are most like a name."""
+        return self._runner.read(lambda: self._async.suggest(name))
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> str:
+        """Run a tool that is in view, by its exposed name or an alias, and return its result as a string.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
+
+    def __len__(self) -> int:
+        return self._runner.read(self._async.__len__)
+
+    def __contains__(self, name: object) -> bool:
+        return self._runner.read(lambda: self._async.__contains__(name))
+
+
+class ToolRegistry(ToolSet):
     """Tools by exposed name; iteration is sorted, so that prompt caches stay valid."""
 
     def __init__(self, it: AsyncToolRegistry, runner: BlockingRunner) -> None:
+        super().__init__(it, runner)
         self._async = it
-        self._runner = runner
 
     def register(self, tool: AsyncToolDef, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool.
@@ -153,27 +262,6 @@ class ToolRegistry:
         """
         return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
 
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown or ambiguous name."""
-        return self._runner.read(lambda: self._async.unknown(name))
-
-    def export(self, api: str, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API, with the tables to map names back.
-
-        The same object is returned until the tools change. A tool that the API cannot express is left out and
-        logged once.
-
-        Args:
-            api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini` (JSON Schema),
-                `gemini-openapi`, `ai-sdk`, or another module of `dragoman.tools.export.apis`.
-            strict: Whether to use OpenAI's strict mode for schemas that can be expressed in it. Pass the
-                model's calls through `Export.restore` then.
-
-        Raises:
-            ValueError: The API is unknown, or has no strict mode.
-        """
-        return self._runner.read(lambda: self._async.export(api, strict=strict))
-
     def limit_descriptions(self, server: str, chars: int) -> None:
         """Limit the length of descriptions from a server in exports."""
         self._runner.read(lambda: self._async.limit_descriptions(server, chars))
@@ -197,148 +285,3 @@ class ToolRegistry:
 
     def __contains__(self, name: object) -> bool:
         return self._runner.read(lambda: self._async.__contains__(name))
-
-    @overload
-    def resolve(self, name: str) -> ToolDef: ...
-
-    @overload
-    def resolve(self, name: str, alias: str) -> str | None: ...
-
-    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
-        """Return the tool that a person means by a name.
-
-        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
-        server's own name of a tool.
-
-        Args:
-            name: The name.
-            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
-
-        Raises:
-            UnknownToolError: No tool has this name, or it can mean several.
-        """
-        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
-
-    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
-        return self._runner.read(lambda: self._async.to_openai_schema(strict=strict))
-
-    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
-        """Same as `to_openai_schema`."""
-        return self._runner.read(lambda: self._async.to_openai(strict=strict))
-
-    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as OpenAI's Responses API wants functions."""
-        return self._runner.read(lambda: self._async.to_responses(strict=strict))
-
-    def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool as Anthropic's Messages API wants it."""
-        return self._runner.read(self._async.to_anthropic)
-
-    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
-        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return self._runner.read(lambda: self._async.to_gemini(openapi=openapi))
-
-    def to_ai_sdk(self) -> list[JsonObject]:
-        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
-        return self._runner.read(self._async.to_ai_sdk)
-
-
-class ToolView:
-    """The tools of a registry that one agent may see and call."""
-
-    def __init__(self, it: AsyncToolView, runner: BlockingRunner) -> None:
-        self._async = it
-        self._runner = runner
-
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool of that exposed name, if it is in view."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
-
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool of that exposed name or alias, if it is in view."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
-
-    def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools in view that could be meant by an ambiguous name."""
-        return cast("list[ToolDef]", self._runner.read(lambda: self._async.contenders(name)))
-
-    def shown_name(self, name: str | Pair) -> str:
-        """Return how errors call a tool that is not found."""
-        return self._runner.read(lambda: self._async.shown_name(name))
-
-    def suggest(self, name: str) -> list[str]:
-        """Return the names in view that are most like a name."""
-        return self._runner.read(lambda: self._async.suggest(name))
-
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown or ambiguous name."""
-        return self._runner.read(lambda: self._async.unknown(name))
-
-    def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> str:
-        """Run a tool that is in view, by its exposed name or an alias, and return its result as a string.
-
-        Raises:
-            ToolExecutionError: The call failed; the subclass says why.
-        """
-        return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
-
-    def export(self, api: str, *, strict: bool = False) -> Export:
-        """Return the tools in view in the form of a model API; aliases are those of the registry."""
-        return self._runner.read(lambda: self._async.export(api, strict=strict))
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
-
-    def __len__(self) -> int:
-        return self._runner.read(self._async.__len__)
-
-    def __contains__(self, name: object) -> bool:
-        return self._runner.read(lambda: self._async.__contains__(name))
-
-    @overload
-    def resolve(self, name: str) -> ToolDef: ...
-
-    @overload
-    def resolve(self, name: str, alias: str) -> str | None: ...
-
-    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
-        """Return the tool that a person means by a name.
-
-        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
-        server's own name of a tool.
-
-        Args:
-            name: The name.
-            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
-
-        Raises:
-            UnknownToolError: No tool has this name, or it can mean several.
-        """
-        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
-
-    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
-        return self._runner.read(lambda: self._async.to_openai_schema(strict=strict))
-
-    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
-        """Same as `to_openai_schema`."""
-        return self._runner.read(lambda: self._async.to_openai(strict=strict))
-
-    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as OpenAI's Responses API wants functions."""
-        return self._runner.read(lambda: self._async.to_responses(strict=strict))
-
-    def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool as Anthropic's Messages API wants it."""
-        return self._runner.read(self._async.to_anthropic)
-
-    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
-        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return self._runner.read(lambda: self._async.to_gemini(openapi=openapi))
-
-    def to_ai_sdk(self) -> list[JsonObject]:
-        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
-        return self._runner.read(self._async.to_ai_sdk)

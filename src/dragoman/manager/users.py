@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from dragoman.errors import ConnectError, DragomanError, UserLimitError
 from dragoman.manager.lifetime import Lifetime
 from dragoman.manager.manager import manager_of
-from dragoman.manager.parts import Parts, UserContext
+from dragoman.manager.parts import Parts
 from dragoman.manager.pool import wait_all
 from dragoman.manager.reloader import Reloader
 from dragoman.manager.user_settings import UserSettings
@@ -248,25 +248,16 @@ class UserLifetime(Lifetime):
         self._siblings = siblings
         self._held = 0
         self._own = UserSettings(options, program.given)
-        calls = program.call_context
         parts = Parts(
             self._settings(),
             program.given.replace(handlers=self._own.handlers(), env=self._own.environment),
             registry=ToolRegistry(),
-            context=UserContext(
-                user=user,
-                gate=program.gate,
-                slots=program.pool.slots,
-                connections=program.context.connections,
-                room=_Room(siblings, self),
-                failures=calls.failures,
-                throttle=calls.throttle,
-                make_func=program.context.make_func,
-            ),
+            # The rest is shared: processes, slots, what is known of failures, one turn of the event loop.
+            context=program.context.replace(user=user, gate=program.gate, room=_Room(siblings, self)),
             trust_project=program.trust_project,
             cache=False,
             policy=options.policy,
-            call_log=calls.log or False,
+            call_log=program.call_log or False,
         )
         super().__init__(parts, Reloader(parts))
         parts.registry.register_all([tool for tool in program.registry if tool.source != "mcp"])

@@ -576,7 +576,9 @@ class Authorizer:
             hint = f"run: dragoman login {self.server}{', or open the address in `url`' if url else ''}"
         msg = msg or f"`{self.server}` requires login"
         if self._user and hint.startswith("run:"):
-            hint = "show the user the address in `url`" if url else "log the user in: `await user.login(…)`"
+            hint = (
+                "show the user the address in `url`" if url else "log the user in: `await user.auth.login(…)`"
+            )
         return AuthRequiredError(msg, server=self.server, url=url, hint=hint)
 
 
