@@ -65,7 +65,7 @@ DEPENDENT = {
         (readings._unseen().pattern, "sub")
     ],
     # Only compiled, never matched.
-    "dragoman.tools.export.export:pattern": [],
+    "dragoman.tools.export.apis.openai:pattern": [],
 }
 """By the place of a pattern that depends on arguments: examples of it, each with the method that is used."""
 IN_CONTAINERS = {"dragoman.config.templates": "_spelling_pattern", "dragoman.trust.findings": "_sign"}
@@ -540,7 +540,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from dragoman.server.transports.stdio import Lines
     from dragoman.suggest import suggest
     from dragoman.tools import local, names
-    from dragoman.tools.export import export
+    from dragoman.tools.export.apis import openai
     from dragoman.tools.result import render
     from dragoman.tools.schema import problems
     from dragoman.tools.schema.cost import cost_of, flatten
@@ -629,7 +629,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "limits": lambda text: Limits().excess("name_chars", len(text), what=text),
         "carried text": lambda text: render.is_carried({"a": text}, [text]),
         "hints": lambda text: hints.hints(hints.Facts(spec=spec_of("a"), stage="handshake", stderr=text)),
-        "pattern for OpenAI": export.reads.__wrapped__,
+        "pattern for OpenAI": openai.reads.__wrapped__,
         "markdown": lambda text: streamed(text[: len(text) // 4]),
     }
 

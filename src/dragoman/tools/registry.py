@@ -27,6 +27,7 @@ from dragoman.errors import (
 from dragoman.events import NameContested
 from dragoman.struct import MutableStruct, field
 from dragoman.suggest import suggest
+from dragoman.tools.export.apis import APIS, model_api
 from dragoman.tools.host import HostTools
 from dragoman.tools.names import (
     AliasTable,
@@ -51,6 +52,9 @@ logger = logging.getLogger("dragoman")
 
 MAX_SHOWN = 200
 """Characters of a name in a log line."""
+
+ALIAS_RULES = tuple(dict.fromkeys(model_api(api).names for api in APIS))
+"""The rules of every export; the modules of the APIs are imported with this one, off the event loop."""
 
 SLICE = 250
 """Tools that are registered at once; the event loop runs in between."""
@@ -406,11 +410,9 @@ class ToolRegistry(ToolSet):
 
     def _current_aliases(self) -> Mapping[str, Pair]:
         if self._computed is None:
-            from dragoman.tools.export.apis import APIS, model_api
-
             self._computed = {
                 alias: _pair(self._tools[name])
-                for rule in dict.fromkeys(model_api(api).names for api in APIS)
+                for rule in ALIAS_RULES
                 if not rule.allows_all(self._tools)
                 for name, alias in assign(self._tools, rule).items()
                 if alias != name

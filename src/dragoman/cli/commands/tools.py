@@ -270,8 +270,8 @@ def _api_costs(registry: ToolRegistry) -> list[ApiCost]:
             tokens=estimate_tokens(registry.export(api).tools),
             with_search=estimate_tokens(ToolOffer(registry, api, ToolLimit(count=0)).current().tools),
         )
-        for api in APIS
-        if model_api(api).is_counted
+        for api in sorted(APIS, key=lambda api: model_api(api).cost_place)
+        if model_api(api).cost_place
     ]
 
 

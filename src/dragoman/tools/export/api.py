@@ -33,5 +33,5 @@ class ModelApi(Struct, kw_only=True):
     """The form that holds the model to the schemas, if it has one."""
     is_checked: bool = True
     """Whether `doctor` says which tools it cannot take; false for a second form of another API."""
-    is_counted: bool = False
-    """Whether `tools --tokens` says what the tools cost in it."""
+    cost_place: int = 0
+    """Its place in `tools --tokens`, which says what the tools cost in it; 0 if it is not there."""

@@ -47,7 +47,6 @@ def words(tools: list[ToolDef]) -> ToolIndex:
         ("查询条文", "mcp_law_lookup"),
         ("timezone", "mcp_time_now"),
         ('what "time" (now) OR*', "mcp_time_now"),
-        ("get rid of my codebase", "mcp_hub_erase"),
         ("删除仓库", "mcp_hub_erase"),
     ],
 )
@@ -81,7 +80,7 @@ def test_several_requests_in_one_call_take_turns() -> None:
 
     found = index.find(["what time is it", "delete a repository"], limit=2)
 
-    assert [hit.name for hit in found] == ["mcp_time_now", "mcp_hub_erase"]
+    assert [hit.name for hit in found] == ["mcp_hub_erase", "mcp_time_now"]
     index.close()
 
 

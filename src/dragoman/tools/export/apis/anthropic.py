@@ -35,7 +35,7 @@ def _shape(alias: str, fitted: Fitted, _tool: ToolDef) -> JsonObject:
     return {"name": alias, "description": fitted.description, "input_schema": fitted.schema}
 
 
-API = ModelApi(names=NAMES, form=Form(_fit, _shape), is_counted=True)
+API = ModelApi(names=NAMES, form=Form(_fit, _shape), cost_place=3)
 
 
 def anthropic_content(text: str, parts: Sequence[Part]) -> str | list[Block]:

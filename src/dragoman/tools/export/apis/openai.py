@@ -100,7 +100,7 @@ def _share_description(fitted: Fitted) -> Fitted:
     return fitted
 
 
-API = ModelApi(names=NAMES, form=Form(_fit, _shape), strict=Form(_fit_strict, _shape_strict), is_counted=True)
+API = ModelApi(names=NAMES, form=Form(_fit, _shape), strict=Form(_fit_strict, _shape_strict), cost_place=1)
 
 
 def chat_content(text: str, parts: Sequence[Part]) -> tuple[str, list[Block] | None]:

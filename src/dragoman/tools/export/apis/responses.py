@@ -31,7 +31,7 @@ API = ModelApi(
     form=Form(fit_openai, _shape),
     strict=Form(fit_strict, _shape),
     is_checked=False,
-    is_counted=True,
+    cost_place=2,
 )
 
 
