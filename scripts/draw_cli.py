@@ -29,7 +29,7 @@ MORE = (
     "dragoman.cli.commands.fix",
     "dragoman.gateway.daemon",
     "dragoman.gateway.status",
-    "dragoman.observe.call_log",
+    "dragoman.observe.call_history",
     "dragoman.config.export",
 )
 """Those that commands import late, and whose structs they show."""
