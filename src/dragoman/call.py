@@ -32,7 +32,9 @@ from dragoman.languages import fill
 from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
 from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
-from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
+from dragoman.server.protocol.context import with_headers
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing, RoundOptions, Traffic
 from dragoman.server.retries import pause_before_retry, pause_of_gateway, unavailable
 from dragoman.server.tasks import TaskFollower, new_record, task_noter
 from dragoman.server.throttle import CallThrottle
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.model import ApprovalHandler, Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
-    from dragoman.server.protocol.wire import Unfinished
+    from dragoman.server.protocol.outgoing import Unfinished
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
@@ -468,35 +470,34 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     ):
         raise unavailable(tool, silent)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
-    # One deadline covers everything: waiting for a turn, connecting, and every retry.
-    deadline = time.monotonic() + seconds
     call.fields = arguments
+    out = Outgoing(
+        tool=tool.original_name,
+        arguments=arguments,
+        # One deadline covers everything: waiting for a turn, connecting, and every retry.
+        deadline=Deadline.after(seconds),
+        meta=call.forwarded.meta if call.forwarded else call.meta,
+        on_progress=call.on_progress,
+        inputs=call.forwarded.inputs if call.forwarded else None,
+        rounds=None if call.mode is None else _rounds(call.mode),
+        traffic=call.traffic,
+    )
     pins = context.gate.pin_checker
     is_pinned = pins.holds_back(supervisor.spec)
     if supervisor.bucket is not None:
-        await _take_turn(supervisor, tool, deadline)
+        await _take_turn(supervisor, tool, out.deadline)
     tries = 0
     while True:
         tries += 1
         try:
-            async with supervisor.acquire(deadline) as connection:
+            async with supervisor.acquire(out.deadline) as connection:
                 if is_pinned:
                     # Acquiring may have opened a new connection, and its listing may define another tool.
                     pins.check(supervisor.spec, tool)
-                session, on_task = connection.session, None
+                session = connection.session
                 if session is not None and session.has_tasks and not _passes_tasks_on(call):
-                    on_task = await task_noter(context.tasks, tool, context.server_key(supervisor.spec))
-                answer = await connection.call_tool(
-                    tool.original_name,
-                    arguments,
-                    deadline=deadline,
-                    on_progress=call.on_progress,
-                    meta=call.forwarded.meta if call.forwarded else call.meta,
-                    inputs=call.forwarded.inputs if call.forwarded else None,
-                    traffic=call.traffic,
-                    rounds=None if call.mode is None else _rounds(call.mode),
-                    on_task=on_task,
-                )
+                    out.on_task = await task_noter(context.tasks, tool, context.server_key(supervisor.spec))
+                answer = await connection.call_tool(out)
                 if call.forwarded is not None and session is not None:
                     # What the server logged during the call goes to the same client, before the result.
                     await session.wait_delivered()
@@ -512,7 +513,7 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                 # An agent is better told at once; the client of a gateway does not see that a server is gone.
                 pause = pause_of_gateway(exc, tool, supervisor.spec)
                 tries -= pause is not None
-            if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
+            if tries >= MAX_TRIES or pause is None or pause >= out.deadline.left():
                 raise unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
     if type(answer) is not ServerAnswer:
@@ -585,7 +586,8 @@ async def follow_task(
     tool = _tool_of(context, record)
     follower = TaskFollower(record, supervisor, context.tasks)
     # Without a limit of the caller's own, a task is followed to its end, however long it takes.
-    until = None if call.timeout is None else call.began + call.timeout
+    spent = time.monotonic() - call.began
+    until = None if call.timeout is None else asyncio.get_running_loop().time() + call.timeout - spent
     try:
         raw = await follower.result(until=until, wait_first=wait_first)
         return await _built(context, tool, call, supervisor, await asyncio.to_thread(to_answer, raw))
@@ -688,10 +690,10 @@ async def _built(
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
 
 
-async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:
+async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: Deadline) -> None:
     """Wait until the rate limit of the server allows one more call."""
     while (bucket := supervisor.bucket) is not None and (wait := bucket.take(time.monotonic())) > 0:
-        if time.monotonic() + wait >= deadline:
+        if wait >= deadline.left():
             msg = rate_text(supervisor.limits, server=tool.server, wait=wait)
             raise ToolUnavailableError(msg, tool=tool.name, server=tool.server, hint="try again later")
         await asyncio.sleep(wait)

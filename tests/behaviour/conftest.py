@@ -44,6 +44,12 @@ def offering(server: Callable[..., ServerSpec]) -> Callable[..., ServerSpec]:
     return make
 
 
+@pytest.fixture(params=["posix"])
+def pipes(request: pytest.FixtureRequest) -> None:
+    """Speak to children over POSIX pipes."""
+    del request
+
+
 @asynccontextmanager
 async def listening(transport: str, token: str = "") -> AsyncIterator[str]:
     """Run the official server over HTTP or SSE in a child; give its URL."""

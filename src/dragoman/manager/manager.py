@@ -45,7 +45,7 @@ from dragoman.model import (
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.late_import import is_loaded, late_import_module
-from dragoman.server.protocol.wire import with_headers
+from dragoman.server.protocol.context import with_headers
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
 from dragoman.storage.spellings import Spellings

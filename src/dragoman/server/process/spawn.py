@@ -649,8 +649,7 @@ async def prespawn(spec: ServerSpec, transport: Transport, env: Mapping[str, str
         env: Our environment, from which a child may inherit.
     """
     global _prespawned  # noqa: PLW0603 -- a counter of this process
-    ours = spec.wire == "dragoman" and sys.platform != "win32"
-    if type(transport) is not Stdio or not ours or _prespawned >= MAX_PRESPAWNED:
+    if type(transport) is not Stdio or sys.platform == "win32" or _prespawned >= MAX_PRESPAWNED:
         return None
     _prespawned += 1
     try:

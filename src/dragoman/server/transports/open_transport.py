@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.model import Transport
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions, Wire
+    from dragoman.server.protocol.wire import HttpOptions, Wire
 
 EXIT_GRACE = 0.1
 """How long after the end of its output a child may still exit, so that we can report its exit code."""
