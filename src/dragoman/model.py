@@ -697,9 +697,7 @@ class ServerSpec(_Named, kw_only=True):
     they are approved (`ask`, `strict`), or not looked at; `warn` unless given, and `ask` at a terminal."""
     trust_annotations: bool = False
     """Whether the server's own hints (read-only, idempotent) may permit a retry."""
-    # The wire
-    wire: Literal["dragoman", "sdk"] = "dragoman"
-    """Whose framing is used below the SDK's session: ours, or the SDK's own transports."""
+    # The connection
     max_message_bytes: int | None = None
     """The largest message that is taken from the server; 16 MiB unless given."""
     limits: Mapping[str, float] = field(default_factory=dict[str, float])

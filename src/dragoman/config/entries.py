@@ -299,7 +299,6 @@ def _inherit(fields: dict[str, Any], reader: EntryReader) -> Literal["safe", "al
 _CHOICES: dict[str, tuple[str, ...]] = {
     "replacement": ("start-first", "stop-first"),
     "trust": ("warn", "ask", "strict", "off"),
-    "wire": ("dragoman", "sdk"),
     "protocol": ("auto", "legacy", "modern"),
 }
 
@@ -343,7 +342,6 @@ class _Common(TypedDict, total=False):
     auth: Auth
     replacement: Literal["start-first", "stop-first"]
     trust: Literal["warn", "strict", "off"]
-    wire: Literal["dragoman", "sdk"]
     protocol: Literal["auto", "legacy", "modern"]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replacement", "max_concurrency", "naming", "fallback"),
-    *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
+    *("trust", "trust_annotations", "protocol", "unset_variables", "denied_tools"),
     *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
     *("sources_in_text", "share"),
 )

@@ -246,7 +246,7 @@ _PLACES = {
 }
 _FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replacement", "health_check_interval", "denied_tools"),
-    *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
+    *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "protocol"),
     *("unset_variables", "title", "description"),
     *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"),
     "share",

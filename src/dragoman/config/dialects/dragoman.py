@@ -65,7 +65,6 @@ KEYS = key_table(
     "auth",
     "trust",
     "trust_annotations",
-    "wire",
     "protocol",
     "title",
     "description",
@@ -145,7 +144,7 @@ DRAGOMAN = Dialect(
         field: field
         for field in (
             "enabled required lazy reconnect replacement timeouts health_check_interval allowed_tools "
-            "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
+            "denied_tools max_concurrency naming fallback auth trust trust_annotations protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate "
             "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits "
             "sources_in_text share"
