@@ -1199,7 +1199,7 @@ class McpManager:
             registry=self.registry,
             supervisors=self._supervisors,
             publish=self._bus.publish,
-            is_heard=self._bus.is_heard,
+            has_listeners=self._bus.has_listeners,
             sources_in_text=self.settings.sources_in_text,
             texts=self.texts,
             gate=self._gate,

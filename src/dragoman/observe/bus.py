@@ -29,7 +29,7 @@ class EventBus:
             if (subscription := reference()) is not None:
                 subscription.put(event)
 
-    def is_heard(self) -> bool:
+    def has_listeners(self) -> bool:
         """Return whether there is a subscription; without one, events need not be created."""
         return bool(self._subscriptions)
 

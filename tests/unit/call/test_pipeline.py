@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dragoman import McpManager, call
+from dragoman.call.outcome import unavailable
 from dragoman.errors import HttpStatusError, ToolUnavailableError, UnknownToolError
 from dragoman.model import ServerSpec, Stdio, ToolDef
-from dragoman.server.retries import unavailable
 from dragoman.tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.requirement(
