@@ -37,7 +37,7 @@ from dragoman.server.protocol.outgoing import Outgoing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("pipes")]
 
 
 @pytest.fixture(autouse=True)

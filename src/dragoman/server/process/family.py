@@ -1,6 +1,7 @@
 """Ends a child with the processes that it has started, where no watchdog does.
 
-Proven on Linux. On macOS, where a process group works in the same way, and on Windows it is expected to work.
+Proven on Linux, where a mark in the environment finds those that have left the process group. It should
+work on macOS, by the group, and on Windows, by the tree of processes.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
+
+from dragoman.server.process.orphans import kill_relatives
 
 
-async def end_family(pid: int, *, force: bool) -> None:
+async def end_family(pid: int, mark: str, *, force: bool) -> None:
     """Ask a child and its family to end, or kill them; the child itself may already have exited.
 
     Args:
         pid: The child, which leads a process group of its own.
+        mark: The value of `MARK` in its environment.
         force: Whether to kill them.
     """
     if sys.platform == "win32":
@@ -29,3 +34,5 @@ async def end_family(pid: int, *, force: bool) -> None:
     # macOS reports PermissionError if only zombies are left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL if force else signal.SIGTERM)
+    if force:
+        await asyncio.to_thread(partial(kill_relatives, mark, groups=[pid]))

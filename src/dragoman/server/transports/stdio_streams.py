@@ -7,6 +7,7 @@ decides how much it reads at once, and no watchdog starts the child. Its family 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import subprocess
 import sys
 from collections import deque
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import ConnectionLostError
 from dragoman.server.process.family import end_family
+from dragoman.server.process.orphans import MARK
 from dragoman.server.process.spawn import TERM_GRACE, uninterrupted
 from dragoman.server.transports.stdio import ENDLESS, MAX_UNREAD_ANSWERS, NO_ENVELOPE, Lines, feed
 
@@ -32,7 +34,7 @@ LAST_SECONDS = 0.1
 class StreamChild(asyncio.SubprocessProtocol):
     """A running child; has what `Child` has."""
 
-    def __init__(self, stderr: StderrTail) -> None:
+    def __init__(self, stderr: StderrTail, mark: str) -> None:
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
         self.signalled = False
@@ -43,6 +45,7 @@ class StreamChild(asyncio.SubprocessProtocol):
         self.is_writable = True
         self.on_writable: Callable[[], None] | None = None
         self._stderr = stderr
+        self._mark = mark
         self._transport: asyncio.SubprocessTransport | None = None
         self._has_exited = False
         self._has_closed_output = False
@@ -69,11 +72,11 @@ class StreamChild(asyncio.SubprocessProtocol):
     async def _stop(self, grace: float) -> None:
         if not await self._gone(grace):
             self.signalled = True
-            await end_family(self.pid, force=False)
+            await end_family(self.pid, self._mark, force=False)
             if not await self._gone(TERM_GRACE):
-                await end_family(self.pid, force=True)
+                await end_family(self.pid, self._mark, force=True)
                 await self._gone(TERM_GRACE)
-        await end_family(self.pid, force=True)
+        await end_family(self.pid, self._mark, force=True)
         if self._transport is not None:
             self._transport.close()
 
@@ -137,8 +140,14 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) 
     apart: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    mark = secrets.token_hex(8)
     _, child = await asyncio.get_running_loop().subprocess_exec(
-        lambda: StreamChild(stderr), stdio.command, *stdio.args, env=dict(env), cwd=stdio.cwd, **apart
+        lambda: StreamChild(stderr, mark),
+        stdio.command,
+        *stdio.args,
+        env={**env, MARK: mark},
+        cwd=stdio.cwd,
+        **apart,
     )
     return child
 
