@@ -2,7 +2,7 @@
 
 The session takes our dispatcher. `seam_fault` opens a session over a wire in memory before the first
 connection; if that fails with a release of the SDK, its session runs over a pair of streams (`streams.py`).
-All private names of the SDK that we use are here.
+We use no private name of the SDK: a test looks for them.
 
 Every exception of the SDK, its HTTP library or the operating system is turned into one of our errors here, by
 its type, and exception groups are unwrapped. The modules above use only our own types.
@@ -77,6 +77,17 @@ logging.getLogger("client").addFilter(_is_worth_a_line)
 
 _CLIENT_ERROR = 400
 _UNAUTHORIZED = 401
+
+
+def _sdk_version() -> str:
+    try:
+        return version("mcp")
+    except PackageNotFoundError:
+        return "of an unknown version"
+
+
+IS_BEFORE_2_2 = _sdk_version().startswith(("2.0.", "2.1."))
+"""Whether logins look for an authorization server only after a 401, and follow no redirect."""
 
 _CHANGES: dict[type[Any], str] = {
     types.ToolListChangedNotification: "tools",
@@ -326,13 +337,6 @@ class _Loopback:
     def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         del message, envelope, reason, tell
         return False
-
-
-def _sdk_version() -> str:
-    try:
-        return version("mcp")
-    except PackageNotFoundError:
-        return "of an unknown version"
 
 
 # ── Exceptions of the SDK as our errors

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -220,3 +221,24 @@ async def test_where_the_seam_has_moved_the_session_runs_over_streams(
     (said,) = [line for line in caplog.messages if "runs over streams" in line]
     assert f"dragoman {VERSION}" in said
     assert f"mcp {version('mcp')}" in said
+
+
+SOURCES = Path(sdk.__file__).resolve().parents[2]
+OF_THE_SDK = re.compile(r"(?:session|provider|context)\._(?!_)\w+|[\"']_(?:stamp|auth_flow|dispatcher)[\"']")
+
+
+@pytest.mark.requirement("excel-6.3")
+def test_no_private_name_of_the_sdk_is_used() -> None:
+    """Of the objects that the SDK makes: its session, and its provider of logins with its context."""
+    files = [
+        *SOURCES.glob("server/protocol/*.py"),
+        *SOURCES.glob("server/oauth/*.py"),
+        SOURCES / "server/connection.py",
+    ]
+    found = [(file.name, use) for file in files for use in OF_THE_SDK.findall(file.read_text("utf-8"))]
+    assert found == []
+
+
+def test_a_private_name_would_be_found() -> None:
+    for use in ("provider._auth_flow", 'getattr(session, "_stamp")', "self._session._dispatcher"):
+        assert OF_THE_SDK.search(use)
