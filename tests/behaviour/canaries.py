@@ -254,7 +254,6 @@ def servers(
         ServerSpec("strict", stdio.replace(log_file=None), trust="strict"),
         ServerSpec("far", Http(url, headers=headers), auth=auth),
         ServerSpec("older", Sse(url, headers=more_headers), protocol="legacy"),
-        ServerSpec("sdk", Http(url, headers=more_headers), wire="sdk"),
         ServerSpec("half", Http(f"http://{host}/half"), protocol="legacy"),
         ServerSpec("logged", Http(f"http://{host}/logged"), auth=Auth(mode="oauth", client_id="me")),
         ServerSpec("gone", stdio.replace(command="/no/such/command", log_file=None)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman import Http, ServerSpec, Sse, Stdio
+from dragoman.server.process import spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,6 +43,12 @@ def offering(server: Callable[..., ServerSpec]) -> Callable[..., ServerSpec]:
         return server(name, "offering.py", json.dumps({"label": name, **offer}), naming=naming)
 
     return make
+
+
+@pytest.fixture(params=["posix", "streams"])
+def pipes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speak to children over POSIX pipes, and then over the streams of the event loop, as on Windows."""
+    monkeypatch.setattr(spawn, "HAS_POSIX_PIPES", request.param == "posix")
 
 
 @asynccontextmanager

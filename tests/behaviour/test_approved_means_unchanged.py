@@ -59,9 +59,9 @@ def why(mcp: McpManager) -> str:
     return str(status.last_error)
 
 
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
-async def test_a_script_that_changed_is_not_started_again(tmp_path: Path, wire: str) -> None:
-    project = Project(tmp_path, wire=wire) if wire == "sdk" else Project(tmp_path)
+@pytest.mark.usefixtures("pipes")
+async def test_a_script_that_changed_is_not_started_again(tmp_path: Path) -> None:
+    project = Project(tmp_path)
     approve("coat", tmp_path)
     with anyio.fail_after(40):
         async with manager(project) as mcp:

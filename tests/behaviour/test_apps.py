@@ -45,9 +45,9 @@ TRACE = {
 }
 
 
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
-async def test_meta_of_a_call_reaches_the_server_over_stdio(wire: Any) -> None:
-    async with managed(modern(wire=wire)) as mcp:
+@pytest.mark.usefixtures("pipes")
+async def test_meta_of_a_call_reaches_the_server_over_stdio() -> None:
+    async with managed(modern()) as mcp:
         sent = json.loads((await mcp.call("mcp_m_meta", meta=TRACE)).text)
         by_caller = json.loads((await caller_of(mcp)("mcp_m_meta", meta=TRACE)).text)
     for meta in (sent, by_caller):

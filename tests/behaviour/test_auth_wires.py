@@ -1,8 +1,8 @@
-"""Logins over every wire to a server behind a URL: ours and the SDK's, Streamable HTTP and legacy SSE."""
+"""Logins over both transports to a server behind a URL: Streamable HTTP and legacy SSE."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 import pytest
 from tests.servers.authorization import Authorization
@@ -10,26 +10,19 @@ from tests.waiting import until_status
 
 from dragoman import Handlers, Http, McpManager, ServerSpec, Sse
 
-if TYPE_CHECKING:
-    Wire: TypeAlias = Literal["dragoman", "sdk"]
-
 pytestmark = pytest.mark.anyio
 
-WIRES = [
-    pytest.param(wire, legacy, id=f"{wire}-{'sse' if legacy else 'http'}")
-    for wire in ("dragoman", "sdk")
-    for legacy in (False, True)
-]
+TRANSPORTS = pytest.mark.parametrize("legacy", [False, True], ids=["http", "sse"])
 
 
-def spec(server: Authorization, wire: Wire) -> ServerSpec:
+def spec(server: Authorization) -> ServerSpec:
     transport = Sse(server.url) if server.legacy else Http(server.url)
-    return ServerSpec("law", transport, wire=wire)
+    return ServerSpec("law", transport)
 
 
-@pytest.mark.parametrize(("wire", "legacy"), WIRES)
-async def test_person_logs_in_and_the_token_goes_with_every_request(wire: Wire, legacy: bool) -> None:
-    async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
+@TRANSPORTS
+async def test_person_logs_in_and_the_token_goes_with_every_request(legacy: bool) -> None:
+    async with Authorization(legacy=legacy) as server, McpManager([spec(server)]) as mcp:
         assert not await mcp.wait_ready(timeout=40)
         status = mcp.status()["law"]
         assert status.state == "needs_auth"
@@ -41,8 +34,8 @@ async def test_person_logs_in_and_the_token_goes_with_every_request(wire: Wire, 
         assert asked["resource"] == server.url
 
 
-@pytest.mark.parametrize(("wire", "legacy"), WIRES)
-async def test_handler_is_told_once_and_the_call_goes_on(wire: Wire, legacy: bool) -> None:
+@TRANSPORTS
+async def test_handler_is_told_once_and_the_call_goes_on(legacy: bool) -> None:
     opened: list[str] = []
     async with Authorization(legacy=legacy) as server:
 
@@ -50,16 +43,16 @@ async def test_handler_is_told_once_and_the_call_goes_on(wire: Wire, legacy: boo
             opened.append(name)
             await server.open(request["url"])
 
-        async with McpManager([spec(server, wire)], handlers=Handlers(login=open_browser)) as mcp:
+        async with McpManager([spec(server)], handlers=Handlers(login=open_browser)) as mcp:
             assert await mcp.wait_ready(timeout=40)
             assert (await mcp.call("mcp_law_read", {})).text == "done"
             assert (await mcp.call("mcp_law_write", {})).text == "done"
     assert opened == ["law", "law"]
 
 
-@pytest.mark.parametrize(("wire", "legacy"), WIRES)
-async def test_token_that_was_taken_back_is_renewed_under_a_call(wire: Wire, legacy: bool) -> None:
-    async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
+@TRANSPORTS
+async def test_token_that_was_taken_back_is_renewed_under_a_call(legacy: bool) -> None:
+    async with Authorization(legacy=legacy) as server, McpManager([spec(server)]) as mcp:
         await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         assert (await mcp.call("mcp_law_read", {})).text == "done"
@@ -67,9 +60,9 @@ async def test_token_that_was_taken_back_is_renewed_under_a_call(wire: Wire, leg
         assert server.burnt == 0
 
 
-@pytest.mark.parametrize(("wire", "legacy"), WIRES)
-async def test_login_that_is_lost_ends_in_needs_auth_and_no_loop(wire: Wire, legacy: bool) -> None:
-    async with Authorization(legacy=legacy) as server, McpManager([spec(server, wire)]) as mcp:
+@TRANSPORTS
+async def test_login_that_is_lost_ends_in_needs_auth_and_no_loop(legacy: bool) -> None:
+    async with Authorization(legacy=legacy) as server, McpManager([spec(server)]) as mcp:
         await mcp.auth.login("law", open_url=server.open)
         server.expire_all()
         server.refresh_tokens.clear()
@@ -82,11 +75,11 @@ async def test_login_that_is_lost_ends_in_needs_auth_and_no_loop(wire: Wire, leg
         assert server.seen == seen
 
 
-@pytest.mark.parametrize(("wire", "legacy"), WIRES)
-async def test_token_is_bound_to_a_key_on_every_wire(wire: Wire, legacy: bool) -> None:
+@TRANSPORTS
+async def test_token_is_bound_to_a_key_on_every_wire(legacy: bool) -> None:
     async with (
         Authorization(legacy=legacy, dpop=True, nonce="n1") as server,
-        McpManager([spec(server, wire)]) as mcp,
+        McpManager([spec(server)]) as mcp,
     ):
         await mcp.auth.login("law", open_url=server.open)
         assert (await mcp.call("mcp_law_read", {})).text == "done"
@@ -94,8 +87,8 @@ async def test_token_is_bound_to_a_key_on_every_wire(wire: Wire, legacy: bool) -
         assert (await mcp.call("mcp_law_read", {})).text == "done"
 
 
-async def test_right_that_is_missing_leaves_the_connection_of_the_sdk_alone() -> None:
-    async with Authorization() as server, McpManager([spec(server, "sdk")]) as mcp:
+async def test_right_that_is_missing_leaves_the_connection_alone() -> None:
+    async with Authorization() as server, McpManager([spec(server)]) as mcp:
         await mcp.auth.login("law", open_url=server.open)
         result = await mcp.call("mcp_law_write", {}, timeout=20)
         assert not result.success

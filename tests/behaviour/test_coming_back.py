@@ -112,16 +112,14 @@ async def test_server_that_waits_for_a_login_is_tried_without_asking_the_person_
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
-@pytest.mark.parametrize(
-    ("wire", "mode"), [("dragoman", "auto"), ("dragoman", "none"), ("sdk", "auto")], ids=" ".join
-)
+@pytest.mark.parametrize("mode", ["auto", "none"])
 async def test_message_that_is_refused_once_asks_no_person(
-    protocol: Any, wire: Any, mode: Any, faults: FaultServer
+    protocol: Any, mode: Any, faults: FaultServer
 ) -> None:
     def refuse(name: str, _request: dict[str, Any]) -> None:
         pytest.fail(f"a person is asked to log in to {name}")
 
-    spec = ServerSpec("law", Http(faults.url("busy?401")), protocol=protocol, wire=wire, auth=Auth(mode=mode))
+    spec = ServerSpec("law", Http(faults.url("busy?401")), protocol=protocol, auth=Auth(mode=mode))
     with anyio.fail_after(50):
         async with McpManager([spec], handlers=Handlers(login=refuse)) as mcp:
             events = mcp.events()
@@ -202,11 +200,10 @@ async def test_call_that_comes_while_a_person_logs_in_leaves_the_login_alone(
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 async def test_load_balancer_that_refuses_every_second_request_is_connected_to(
-    protocol: Any, wire: Any, faults: FaultServer
+    protocol: Any, faults: FaultServer
 ) -> None:
-    spec = ServerSpec("law", Http(faults.url("every-second")), protocol=protocol, wire=wire)
+    spec = ServerSpec("law", Http(faults.url("every-second")), protocol=protocol)
     with anyio.fail_after(50):
         async with McpManager([spec]) as mcp:
             events = mcp.events()

@@ -517,10 +517,7 @@ def test_a_server_has_nothing_of_the_shell_that_started_the_daemon(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "deep" / "er"))
     arguments = ["-c", TELLING, str(SERVERS)]
-    entries = {wire: {"inherit_env": "all", "wire": wire} for wire in ("dragoman", "sdk")}
-    configure(
-        **{wire: {"command": sys.executable, "args": arguments, **more} for wire, more in entries.items()}
-    )
+    configure(told={"command": sys.executable, "args": arguments, "inherit_env": "all"})
     before = os.umask(0)
     try:
         for name, value in TERMINAL.items():
@@ -530,14 +527,13 @@ def test_a_server_has_nothing_of_the_shell_that_started_the_daemon(
         os.umask(before)
     folders = [home / "deep", home / "deep/er", home / "deep/er/dragoman", Path(client.paths().folder)]
     assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"] * 4
-    for wire in entries:
-        found = told(wire, **TERMINAL, OTHER="one")
-        assert TERMINAL.keys() & found.keys() == set()
-        assert found["umask"] == "0o77"
-        assert found["OTHER"] == "one"
-        assert found["PWD"] == str(Path.cwd())
-        # Another terminal shares it, since it would get the same.
-        assert told(wire, **dict.fromkeys(TERMINAL, "of-b"), OTHER="one") == found
+    found = told("told", **TERMINAL, OTHER="one")
+    assert TERMINAL.keys() & found.keys() == set()
+    assert found["umask"] == "0o77"
+    assert found["OTHER"] == "one"
+    assert found["PWD"] == str(Path.cwd())
+    # Another terminal shares it, since it would get the same.
+    assert told("told", **dict.fromkeys(TERMINAL, "of-b"), OTHER="one") == found
 
 
 # ── Programs

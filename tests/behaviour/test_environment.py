@@ -101,14 +101,14 @@ async def test_launchers_work_behind_a_company_proxy_without_a_line_of_configura
         assert password not in written + caplog.text
 
 
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+@pytest.mark.usefixtures("pipes")
 async def test_other_programs_get_the_proxy_without_its_password_and_no_index(
-    wire: str, server: Make, company: Company, monkeypatch: pytest.MonkeyPatch
+    server: Make, company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SSL_CERT_DIR", "TMPDIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"):
         monkeypatch.setenv(name, f"/places/{name}")
     with anyio.fail_after(30):
-        async with McpManager([server("plain", "plain.py", wire=wire)]) as mcp:
+        async with McpManager([server("plain", "plain.py")]) as mcp:
             await mcp.wait_ready()
             env = json.loads((await mcp.call("mcp_plain_environment")).text)["env"]
     assert env["HTTP_PROXY"] == env["https_proxy"] == company.proxy.url()

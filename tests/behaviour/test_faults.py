@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +31,13 @@ from dragoman import (
 )
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.server.process import spawn
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("pipes")]
 
 
 @pytest.fixture(autouse=True)
@@ -141,8 +142,8 @@ async def test_tool_that_is_not_listed_is_refused_by_the_server_without_a_hidden
             await mcp.wait_ready()
             assert isinstance((await mcp.call("mcp_bad_unlisted")).exception, UnknownToolError)
             with pytest.raises(ProtocolError, match="no tool unlisted"):
-                async with mcp._parts.supervisors["bad"].acquire(time.monotonic() + 5) as connection:
-                    await connection.call_tool("unlisted", {}, deadline=time.monotonic() + 5)
+                async with mcp._parts.supervisors["bad"].acquire(Deadline.after(5)) as connection:
+                    await connection.call_tool(Outgoing("unlisted", {}, Deadline.after(5)))
             assert asked("sound").count("tools/list") == 1
 
 

@@ -21,7 +21,7 @@ async def main():
         specs = [
             ServerSpec("one", Http(one.url)),
             ServerSpec("two", Sse(two.url)),
-            ServerSpec("three", Http(three.url), wire="sdk"),
+            ServerSpec("three", Http(three.url)),
             ServerSpec("child", Stdio(sys.executable, ["-c", "import sys; sys.stdin.read()"])),
         ]
         assert not [name for name in sys.modules if name == "mcp"]

@@ -40,11 +40,11 @@ def asking(**more: Any) -> ServerSpec:
 @pytest.mark.requirement("kode-resources.list")
 @pytest.mark.requirement("kode-resources.read")
 @pytest.mark.requirement("otter-p2.resources")
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+@pytest.mark.usefixtures("pipes")
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
-async def test_resources_are_listed_and_read(wire: Any, protocol: Any) -> None:
+async def test_resources_are_listed_and_read(protocol: Any) -> None:
     with anyio.fail_after(30):
-        async with McpManager([legal(wire=wire, protocol=protocol)]) as mcp:
+        async with McpManager([legal(protocol=protocol)]) as mcp:
             assert await mcp.wait_ready()
             resources = await mcp.resources()
             about = next(resource for resource in resources if resource.uri == "sample://legal/about")

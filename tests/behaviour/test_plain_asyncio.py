@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     Make = Callable[..., ServerSpec]
 
 
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
-def test_a_server_can_ask_and_report_in_a_plain_loop(server: Make, wire: str) -> None:
+@pytest.mark.usefixtures("pipes")
+def test_a_server_can_ask_and_report_in_a_plain_loop(server: Make) -> None:
     seen: list[float] = []
     logged: list[object] = []
     handlers = Handlers(
@@ -33,7 +33,7 @@ def test_a_server_can_ask_and_report_in_a_plain_loop(server: Make, wire: str) ->
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: sys.exit(f"broken: {context}"))
-        spec = server("asking", "asking.py", protocol="legacy", wire=wire)
+        spec = server("asking", "asking.py", protocol="legacy")
         async with McpManager([spec], handlers=handlers, cache=False) as mcp:
             await mcp.wait_ready(timeout=30)
             booked = await mcp.call("mcp_asking_book", {})

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ from dragoman import (
     ToolUnavailableError,
 )
 from dragoman.events import CallStarted, ConfigReloaded, StateChanged, ToolsChanged
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -182,9 +183,9 @@ async def test_old_server_answers_until_the_new_one_is_ready(site: Site) -> None
 
 async def release(old: Supervisor) -> None:
     """Let a call that waits on a server end, by its supervisor: the manager may have another one already."""
-    deadline = time.monotonic() + 10
-    async with old.acquire(deadline) as connection:
-        await connection.call_tool("release", {}, deadline=deadline)
+    call = Outgoing("release", {}, Deadline.after(10))
+    async with old.acquire(call.deadline) as connection:
+        await connection.call_tool(call)
 
 
 async def test_calls_under_way_end_on_the_old_connection(site: Site) -> None:

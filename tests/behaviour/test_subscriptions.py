@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 DAY = "sample://day"
 ERAS = pytest.mark.parametrize("script", ["telling.py", "changing.py"])
-WIRES = pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 
 
 def spec(script: str, **more: Any) -> ServerSpec:
@@ -38,12 +37,12 @@ async def succeed(mcp: McpManager, tool: str, **arguments: Any) -> str:
     return result.text
 
 
-@WIRES
+@pytest.mark.usefixtures("pipes")
 @ERAS
-async def test_changes_of_a_resource_are_told_by_event_and_to_the_handler(script: str, wire: Any) -> None:
+async def test_changes_of_a_resource_are_told_by_event_and_to_the_handler(script: str) -> None:
     told: asyncio.Queue[ResourceChanged] = asyncio.Queue()
     with anyio.fail_after(50):
-        async with McpManager([spec(script, wire=wire)], cache=False) as mcp:
+        async with McpManager([spec(script)], cache=False) as mcp:
             assert await mcp.wait_ready()
             events = mcp.events()
             await mcp.subscribe(DAY, on_change=told.put)
@@ -141,10 +140,10 @@ async def test_older_server_is_told_of_the_end_of_a_subscription() -> None:
             assert json.loads(await succeed(mcp, "subscribed")) == ["sample://other"]
 
 
-@WIRES
-async def test_modern_server_tells_no_more_of_what_was_unsubscribed(wire: Any) -> None:
+@pytest.mark.usefixtures("pipes")
+async def test_modern_server_tells_no_more_of_what_was_unsubscribed() -> None:
     with anyio.fail_after(50):
-        async with McpManager([spec("changing.py", wire=wire)], cache=False) as mcp:
+        async with McpManager([spec("changing.py")], cache=False) as mcp:
             assert await mcp.wait_ready()
             events = mcp.events()
             for uri in (DAY, "sample://other"):

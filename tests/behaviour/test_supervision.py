@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import anyio
@@ -28,6 +27,8 @@ from dragoman.errors import ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.server import connection as connections
 from dragoman.server.process import spawn
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing
 
 pytestmark = [
     pytest.mark.anyio,
@@ -157,7 +158,7 @@ async def test_call_of_a_server_that_hangs_at_its_start_ends_with_its_own_deadli
     with anyio.fail_after(30):
         async with McpManager([faulty("slow", "mute", lazy=True)]) as mcp:
             with pytest.raises(ServerNotReadyError, match="is connecting"):
-                async with mcp._parts.supervisors["slow"].acquire(time.monotonic() + 0.3):
+                async with mcp._parts.supervisors["slow"].acquire(Deadline.after(0.3)):
                     pytest.fail("acquired")
             assert mcp.status()["slow"].state is ServerState.CONNECTING
 
@@ -210,10 +211,9 @@ async def test_lazy_server_starts_at_its_first_call_and_stops_when_it_is_not_use
             assert mcp.status()["lazy"].state is ServerState.IDLE
             assert not started("sound")
             for _ in range(2):
-                deadline = time.monotonic() + 10
-                async with supervisor.acquire(deadline) as connection:
-                    slow = {"text": "x", "pause": 0.4}
-                    answer = await connection.call_tool("echo", slow, deadline=deadline)
+                call = Outgoing("echo", {"text": "x", "pause": 0.4}, Deadline.after(10))
+                async with supervisor.acquire(call.deadline) as connection:
+                    answer = await connection.call_tool(call)
                 assert answer.parts[0].text == "x"
                 stopped = await until(events, StateChanged, after=ServerState.IDLE)
                 assert stopped.reason == "unused"

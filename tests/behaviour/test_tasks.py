@@ -55,9 +55,9 @@ class Person:
 # ── Tasks
 
 
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
-async def test_must_be_prepared_for_a_task_and_follows_it_to_its_end(state: Path, wire: Any) -> None:
-    async with managed(modern("m", str(state), wire=wire)) as mcp:
+@pytest.mark.usefixtures("pipes")
+async def test_must_be_prepared_for_a_task_and_follows_it_to_its_end(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
         result = await mcp.call("mcp_m_work", {"polls": 3})
         assert result.text == "work done {}"
         assert await mcp.tasks.list() == []

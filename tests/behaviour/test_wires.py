@@ -1,4 +1,4 @@
-"""One behaviour on our own wires and on the SDK's, over every transport; and where the two differ."""
+"""One behaviour over every transport, and over both kinds of pipes to a child."""
 
 from __future__ import annotations
 
@@ -35,18 +35,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["dragoman", "sdk"])
-def wire(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 @pytest.fixture
-def wired(official: ServerSpec, wire: Any) -> ServerSpec:
-    """The official SDK's server over each transport, on each wire."""
-    return official.replace(wire=wire)
-
-
-# The same on both
+def wired(official: ServerSpec, pipes: None) -> ServerSpec:
+    """The official SDK's server over each transport, and over each kind of pipes."""
+    del pipes
+    return official
 
 
 async def test_tools_calls_failures_time_outs_and_closing(wired: ServerSpec) -> None:
@@ -82,10 +75,11 @@ async def test_cancelled_call_ends_its_caller_and_nothing_else(wired: ServerSpec
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "auto"])
-async def test_server_is_told_of_calls_that_were_given_up(wire: Any, protocol: Any) -> None:
+@pytest.mark.usefixtures("pipes")
+async def test_server_is_told_of_calls_that_were_given_up(protocol: Any) -> None:
     stdio = Stdio(sys.executable, [str(SERVERS / "plain.py")])
     with anyio.fail_after(40):
-        async with McpManager([ServerSpec("plain", stdio, wire=wire, protocol=protocol)]) as mcp:
+        async with McpManager([ServerSpec("plain", stdio, protocol=protocol)]) as mcp:
             assert await mcp.wait_ready()
             assert (await mcp.call("mcp_plain_slow", timeout=0.1)).exception
             told = await mcp.call("mcp_plain_cancelled", timeout=20)
@@ -109,15 +103,16 @@ async def test_death_of_the_server_ends_its_calls(wired: ServerSpec) -> None:
                 assert ended.exception.may_have_run
 
 
+@pytest.mark.usefixtures("pipes")
 async def test_child_whose_words_go_to_a_file_says_nothing_elsewhere(
-    wire: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import sys, os; print('a secret:', os.environ['MY_TOKEN'], file=sys.stderr); sys.exit(3)"
     log = tmp_path / "logs" / "talks.log"
     env = {"MY_TOKEN": "hunter2-hunter2"}
     stdio = Stdio(sys.executable, ["-c", code], env=env, log_file=str(log))
     with anyio.fail_after(40):
-        async with McpManager([ServerSpec("talks", stdio, wire=wire, reconnect=False)]) as mcp:
+        async with McpManager([ServerSpec("talks", stdio, reconnect=False)]) as mcp:
             assert not await mcp.wait_ready()
     assert log.read_text().startswith("a secret: ")
     assert "hunter2" not in log.read_text()
@@ -143,7 +138,7 @@ async def faults() -> AsyncIterator[FaultServer]:
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("kind", ["http", "sse"])
 async def test_users_of_one_manager_have_headers_of_their_own(
-    faults: FaultServer, wire: Any, kind: str, lazy: bool
+    faults: FaultServer, kind: str, lazy: bool
 ) -> None:
     async def use(mcp: McpManager, number: int) -> None:
         _user.set(f"user {number}")
@@ -152,7 +147,7 @@ async def test_users_of_one_manager_have_headers_of_their_own(
         assert result.success
 
     transport = Http(faults.url("healthy")) if kind == "http" else Sse(faults.url("legacy-whole"))
-    spec = ServerSpec("s", transport, protocol="legacy", health_check_interval=0.05, wire=wire)
+    spec = ServerSpec("s", transport, protocol="legacy", health_check_interval=0.05)
     with anyio.fail_after(40):
         async with McpManager([spec], header_provider=of_the_user) as first:
             await first.wait_ready()
@@ -163,8 +158,7 @@ async def test_users_of_one_manager_have_headers_of_their_own(
             await mcp.wait_ready()
             await asyncio.create_task(use(mcp, 0))
             await asyncio.gather(*(use(mcp, number) for number in range(1, 20)))
-            # The SDK's wire has no probes.
-            await faults.until(lambda: wire == "sdk" or len(faults.sent("ping")) >= 2)
+            await faults.until(lambda: len(faults.sent("ping")) >= 2)
     calls = faults.sent("tools/call")
     assert len(calls) == 20
     for request in calls:
@@ -179,27 +173,25 @@ async def test_users_of_one_manager_have_headers_of_their_own(
 
 
 async def test_header_with_a_line_break_is_a_failed_call_and_is_never_shown(
-    faults: FaultServer, wire: Any, caplog: pytest.LogCaptureFixture
+    faults: FaultServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "dragoman")
     with anyio.fail_after(40):
-        async with McpManager([ServerSpec("s", Http(faults.url("healthy")), wire=wire)]) as mcp:
+        async with McpManager([ServerSpec("s", Http(faults.url("healthy")))]) as mcp:
             assert await mcp.wait_ready()
             result = await mcp.call("mcp_s_fault", headers={"X-User": "ada\r\nX-Admin: yes"})
             assert isinstance(result.exception, ToolUnavailableError)
-            # The SDK's wire breaks down over it, for everybody, and says no more than that.
-            assert result.exception.may_have_run == (wire == "sdk")
-            said = "was lost" if wire == "sdk" else "the header `X-User` cannot be sent to server `s`"
-            assert said in result.text
-            if wire == "dragoman":
-                assert (await mcp.call("mcp_s_fault", headers={"X-User": "ada"})).success
+            assert not result.exception.may_have_run
+            assert "the header `X-User` cannot be sent to server `s`" in result.text
+            assert (await mcp.call("mcp_s_fault", headers={"X-User": "ada"})).success
     assert not any("ada" in message for message in [result.text, *caplog.messages])
-    assert len(faults.sent("tools/call")) == (1 if wire == "dragoman" else 0)
+    assert len(faults.sent("tools/call")) == 1
 
 
 # Sizes
 
 
+@pytest.mark.usefixtures("pipes")
 @pytest.mark.parametrize("kind", ["stdio", "http", "sse"])
 async def test_message_beyond_the_limit_fails_its_call_and_names_the_setting(kind: str) -> None:
     with anyio.fail_after(40):
@@ -214,6 +206,7 @@ async def test_message_beyond_the_limit_fails_its_call_and_names_the_setting(kin
                 assert (await mcp.call("mcp_s_echo", {"text": "on"})).text == "on"
 
 
+@pytest.mark.usefixtures("pipes")
 async def test_limit_can_be_raised() -> None:
     with anyio.fail_after(50):
         async with serving("stdio") as transport:
@@ -234,42 +227,24 @@ async def serving(kind: str) -> AsyncIterator[Stdio | Http | Sse]:
         yield Http(url) if kind == "http" else Sse(url)
 
 
-# Where they differ: each of these is a reason for wires of our own. A test that fails here is good news
-# about the SDK, and a line to take out of `sdk_transport`.
+# Silence
 
 
-async def test_sdks_wire_has_no_limit_of_size() -> None:
-    with anyio.fail_after(40):
-        async with serving("stdio") as transport:
-            spec = ServerSpec("s", transport, wire="sdk", max_message_bytes=20_000)
-            async with McpManager([spec]) as mcp:
-                assert await mcp.wait_ready()
-                assert (await mcp.call("mcp_s_echo", {"text": "x" * 30_000})).success
-
-
-@pytest.mark.parametrize(("wire_", "found"), [("dragoman", True), ("sdk", False)])
-async def test_only_our_wire_finds_a_frozen_idle_server_out(
-    wire_: Any, found: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("pipes")
+async def test_frozen_idle_server_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from dragoman.server import connection
 
     monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
     with anyio.fail_after(40):
         async with serving("stdio") as transport:
-            spec = ServerSpec("s", transport, wire=wire_, health_check_interval=0.05)
+            spec = ServerSpec("s", transport, health_check_interval=0.05)
             async with McpManager([spec]) as mcp:
                 assert await mcp.wait_ready()
                 events, pid = mcp.events(), mcp.status()["s"].pid
                 assert pid is not None
                 os.kill(pid, signal.SIGSTOP)
-                try:
-                    async with asyncio.timeout(None if found else 5):
-                        async for event in events:
-                            if getattr(event, "after", None) is ServerState.BACKOFF:
-                                break
-                except TimeoutError:
-                    assert not found
-                else:
-                    assert found
+                async for event in events:
+                    if getattr(event, "after", None) is ServerState.BACKOFF:
+                        break
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)

@@ -66,7 +66,6 @@ SAMPLES: dict[str, object] = {
     "trust": "strict",
     "trust_annotations": True,
     "auth": "oauth",
-    "wire": "sdk",
     "protocol": "legacy",
     "health_check_interval": 5,
 }
@@ -161,7 +160,7 @@ def test_an_unknown_key_is_kept_and_noted() -> None:
 def test_the_documented_defaults_hold() -> None:
     rows = {code(row[0])[0]: row[2] for row in table("Keys of a server") if len(row) > 2 and row[2]}
     spec = read({"command": "npx"})
-    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replacement", "wire", "protocol"):
+    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replacement", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
     assert spec.trust is None
     assert rows["trust"] == "`ask` at a terminal, else `warn`"

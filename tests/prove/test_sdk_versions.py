@@ -25,7 +25,7 @@ VERSIONS = ("2.0.0", "2.0.1", "2.1.0", "2.1.1", "2.2.0", "2.3.0")
 """The oldest and the newest patch of each minor release; a newer release is run too, once there is one."""
 BEHAVIOUR = """
     apps auth auth_many auth_reach auth_wires blocking bridge calls closing coming_back connecting
-    fallback first_tries freshness gateway gateway_extensions late_imports limits lost_wires observe
+    fallback first_tries freshness gateway gateway_extensions late_imports limits observe
     offers plain_asyncio protocol_rules skills subscriptions supervision tasks transports users
     wires
 """.split()

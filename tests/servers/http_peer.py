@@ -6,8 +6,9 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from dragoman.server.attempt import ConnectAttempt
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions
+from dragoman.server.protocol.wire import Envelope, HttpOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -141,7 +141,6 @@ def specs() -> list[ServerSpec]:
         naming="{server}__{tool}",
         fallback=["mirror"],
         trust="strict",
-        wire="sdk",
         protocol="auto",
     )
     own = Tls(ca="ca.pem")

@@ -253,8 +253,6 @@ def _ending(number: int) -> BaseException:
 
 async def confirm(question: str) -> bool:
     """Ask at the terminal without blocking the event loop; the default is no."""
-    import asyncio
-
     from dragoman.cli.remote import current_command
 
     if (command := current_command.get()) is not None:
@@ -265,18 +263,10 @@ async def confirm(question: str) -> bool:
             if answer in ("", "n", "no"):
                 return False
             click.echo("Please answer y or n.", err=True)
-    loop = asyncio.get_running_loop()
-    descriptor = sys.stdin.fileno()
     while True:
         click.echo(f"{question} [y/N]: ", nl=False, err=True)
-        answered = asyncio.Event()
-        loop.add_reader(descriptor, answered.set)
         try:
-            await answered.wait()
-        finally:
-            loop.remove_reader(descriptor)
-        try:
-            line = os.read(descriptor, _LONGEST_ANSWER)
+            line = await _read_line(sys.stdin.fileno())
         except OSError:  # the terminal is closed
             return False
         answer = line.decode("utf-8", "replace").strip().lower()
@@ -285,6 +275,43 @@ async def confirm(question: str) -> bool:
         if not line.strip() or answer in ("n", "no"):
             return False
         click.echo("Please answer y or n.", err=True)
+
+
+async def _read_line(descriptor: int) -> bytes:
+    """Read one answer from a terminal."""
+    import asyncio
+    import threading
+
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[bytes] = loop.create_future()
+
+    def read() -> None:
+        try:
+            outcome: bytes | OSError = os.read(descriptor, _LONGEST_ANSWER)
+        except OSError as exc:
+            outcome = exc
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(take, outcome)
+
+    def take(outcome: bytes | OSError) -> None:
+        if answered.done():
+            return
+        if isinstance(outcome, OSError):
+            answered.set_exception(outcome)
+        else:
+            answered.set_result(outcome)
+
+    try:
+        loop.add_reader(descriptor, lambda: answered.done() or answered.set_result(b""))
+    except NotImplementedError:
+        # Loops of Windows watch no terminal. A thread that waits for one cannot be ended: it is a daemon.
+        threading.Thread(target=read, daemon=True).start()
+        return await answered
+    try:
+        await answered
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, _LONGEST_ANSWER)
 
 
 def _numbers() -> list[signal.Signals]:

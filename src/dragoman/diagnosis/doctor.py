@@ -22,9 +22,10 @@ from dragoman.diagnosis.explain import Explanation, explain
 from dragoman.diagnosis.hints import Facts, hints
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Settings, Stdio
+from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.prepare import prepare
 from dragoman.server.process.environment import child_environment, safe_environment
-from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
 from dragoman.trust.gate import Gate
@@ -591,7 +592,7 @@ class _Run:
         try:
             listed, _ = await connection.use(
                 lambda session: session.list_all("prompts", limits),
-                deadline=time.monotonic() + PROMPT_SECONDS,
+                deadline=Deadline.after(PROMPT_SECONDS),
                 what="prompts",
             )
         except (DragomanError, TimeoutError):

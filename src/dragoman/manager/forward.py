@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import Forwarded, run
 from dragoman.errors import DragomanError
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.tools.definition import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Forward:
             return False
         if supervisor.session is None:
             with suppress(DragomanError, TimeoutError):
-                async with supervisor.acquire(time.monotonic() + supervisor.spec.connect_timeout):
+                async with supervisor.acquire(Deadline.after(supervisor.spec.connect_timeout)):
                     pass
         return supervisor.session is not None and supervisor.session.forwards_input
 
@@ -200,7 +200,7 @@ class Forward:
         while (supervisor := self._supervisors.get(server)) is not None:
             try:
                 session = await self._resources.ask(server, current, "tasks")
-                if session is asked or not session.direct or not session.has_tasks:
+                if session is asked or not session.has_tasks:
                     return  # It has refused, or cannot be asked.
                 session.task_watchers[task] = on_state
                 try:

@@ -34,7 +34,7 @@ from dragoman.manager.tasks import Tasks
 from dragoman.manager.trust import TrustDecisions
 from dragoman.model import Handlers
 from dragoman.server.late_import import is_loaded, late_import_module
-from dragoman.server.protocol.wire import with_headers
+from dragoman.server.protocol.context import with_headers
 from dragoman.storage.spellings import Spellings
 from dragoman.tools.names import use_spelling
 from dragoman.tools.registry import ToolRegistry

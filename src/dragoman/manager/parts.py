@@ -20,11 +20,9 @@ from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
 from dragoman.model import Handlers, UserLimits
 from dragoman.observe.bus import EventBus
-from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import Metrics
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
-from dragoman.server.throttle import CallThrottle
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
 from dragoman.storage.tasks import TaskStore
 from dragoman.struct import Struct, field
@@ -69,8 +67,8 @@ class UserContext(Struct, kw_only=True):
     """The connections that several managers share."""
     room: Room | None = None
     """The place that this user takes up among all users."""
-    failures: FailureLog = field(default_factory=FailureLog)
-    throttle: CallThrottle = field(default_factory=CallThrottle)
+    program_calls: Callable[[], CallContext] | None = None
+    """For a user: returns what the calls of the program need, to share its turns and its log of failures."""
     make_func: Callable[..., Callable[..., Any]] = remote_tool
     """Makes the `func` of a tool: from its server, its name and what runs it."""
 
@@ -213,6 +211,8 @@ class Parts:
         """What calls need; the pipeline of calls is imported for it."""
         from dragoman.call import CallContext  # Loaded after the start, or by the first call in a thread.
 
+        program = self.context.program_calls
+        shared = {} if program is None else {"failures": program().failures, "throttle": program().throttle}
         return CallContext(
             registry=self.registry,
             supervisors=self.supervisors,
@@ -220,14 +220,13 @@ class Parts:
             has_listeners=self.bus.has_listeners,
             sources_in_text=self.settings.sources_in_text,
             texts=self.texts,
-            failures=self.context.failures,
-            throttle=self.context.throttle,
             gate=self.gate,
             metrics=self.metrics,
             log=self.call_log,
             tasks=TaskStore(user=self.user),
             server_key=self.server_key,
             user=self.user,
+            **shared,
         )
 
     @cached_property

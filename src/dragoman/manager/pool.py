@@ -26,7 +26,7 @@ from dragoman.events import ConfigReloaded, StateChanged
 from dragoman.languages import in_language, language_of
 from dragoman.manager.reload import diff, hold, unapproved
 from dragoman.model import Handlers, ServerState, Settings, Stdio
-from dragoman.server.protocol.wire import caller_headers
+from dragoman.server.protocol.context import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.tools.registry import SLICE

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
 from dragoman.manager.pool import find_server
 from dragoman.model import Part, Prompt, Resource, ServerState, ToolDef
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.result.render import describe, render, to_part
 from dragoman.trust.patterns import UnmatchableError, plain_uri
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 failures = logging.getLogger("dragoman.calls")
-"""Errors that the caller gets too; see `observe.failures`."""
+"""Errors that the caller gets too; see `call.context`."""
 
 T = TypeVar("T")
 
@@ -273,7 +273,7 @@ class Resources:
         supervisor = find_server(self._supervisors, server)
 
         seconds = supervisor.spec.call_timeout
-        deadline = time.monotonic() + seconds
+        deadline = Deadline.after(seconds)
         try:
             async with supervisor.acquire(deadline) as connection:
                 return await connection.use(job, deadline=deadline, what=what)

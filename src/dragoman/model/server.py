@@ -517,11 +517,7 @@ class ServerSpec(_Named, kw_only=True):
     trust_annotations: Annotated[
         bool, Key("whether the server's annotations (read-only, idempotent) are trusted", restarts=False)
     ] = False
-    # The wire
-    wire: Annotated[
-        Literal["dragoman", "sdk"],
-        Key("`dragoman`, or `sdk` for the SDK's own transports", is_of_process=True),
-    ] = "dragoman"
+    # The connection
     max_message_bytes: Annotated[
         int | None,
         Key(

@@ -5,8 +5,7 @@ refused before it is sent has none. The span is current during the request, and 
 its context into `params._meta` for the server (SEP-414).
 
 Nothing happens unless the application has set up an OpenTelemetry SDK before a server is connected: else
-`find` returns `None` and imports nothing. With the SDK's own transports (`wire = "sdk"`) the MCP SDK makes
-the spans, and dragoman records nothing.
+`find` returns `None` and imports nothing.
 
 Arguments and results are never recorded. A server's error message is masked and cut.
 Reported as `error.type`: the JSON-RPC code where the server answered with one, `tool_error`, `timeout`,

@@ -1,9 +1,9 @@
 """One connection to one server: open it, list its tools, call them, probe it, close it.
 
 `serve` lasts as long as the connection. It belongs to one task, because the SDK's contexts must be entered
-and left by the same task; every other method is for any task. Over our own wires a call runs in its caller's
-task, since nothing below can cancel it. Over the SDK's transports, which can, it runs in a task of its own.
-Either way the call ends by its answer, its deadline, its caller's cancellation or the end of the connection.
+and left by the same task; every other method is for any task. A call runs in its caller's task, since nothing
+below can cancel it. It ends by its answer, its deadline, its caller's cancellation or the end of the
+connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import logging
 import math
-import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -23,9 +22,9 @@ from pydantic import TypeAdapter
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
 from dragoman.events import offer_changed
 from dragoman.model import Handlers, Http, Sse, Stdio
+from dragoman.server.attempt import ConnectAttempt
 from dragoman.server.protocol import sdk
-from dragoman.server.protocol.dispatcher import Deadline, current_deadline, past_the_sdk
-from dragoman.server.protocol.wire import ConnectAttempt
+from dragoman.server.protocol.context import current_deadline
 from dragoman.struct import MutableStruct
 from dragoman.trust.addresses import read_link
 from dragoman.trust.limits import Limits
@@ -36,9 +35,11 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from dragoman.model import Handler, ProgressHandler, ServerSpec, Transport
+    from dragoman.model import Handler, ServerSpec, Transport
+    from dragoman.server.connection_events import ConnectionEvents
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectionEvents, RoundOptions, Traffic, Unfinished
+    from dragoman.server.protocol.deadlines import Deadline
+    from dragoman.server.protocol.outgoing import Outgoing, Unfinished
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
@@ -128,7 +129,6 @@ def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
 
 
 async def _answer(handler: Handler, server: str, params: BaseModel, read: Callable[[Any], Any]) -> Any:
-    began = time.monotonic()
     try:
         return read(await _call(handler, server, params))
     except MCPError as exc:
@@ -141,10 +141,6 @@ async def _answer(handler: Handler, server: str, params: BaseModel, read: Callab
     except Exception:
         logger.exception("%s: the handler of a request failed", server)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
-    finally:
-        # A modern server asks in the middle of a call. The user's time to answer does not count for the call.
-        if (end := current_deadline.get()) is not None:
-            end.put_off(time.monotonic() - began)
 
 
 async def _call(handler: Handler, server: str, params: BaseModel) -> Mapping[str, Any]:
@@ -209,9 +205,6 @@ SILENT_SECONDS = 2.0
 SILENT_PAUSE = 1.0
 SILENT_LONGEST = 30.0
 """The pauses between the probes of a silent server grow from one to the other."""
-LONGEST_CALL = 600.0
-"""The longest time that progress reports can extend a call to, in seconds."""
-
 T = TypeVar("T")
 
 
@@ -328,32 +321,8 @@ class Connection:
         if self._session is None and self._scope is not None:
             self._scope.cancel()
 
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        deadline: float,
-        on_progress: ProgressHandler | None = None,
-        meta: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        traffic: Traffic | None = None,
-        rounds: RoundOptions | None = None,
-        on_task: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
-        """Call a tool by the server's own name for it.
-
-        Args:
-            name: The tool.
-            arguments: Its arguments.
-            deadline: When the call must end, on the clock of `time.monotonic`.
-            on_progress: Called with progress; each report extends the deadline, within `LONGEST_CALL`.
-            meta: The `_meta` field of the request.
-            inputs: For a forwarded call: its `inputResponses` and `requestState`, if it has them. The answer
-                may then be a request for input.
-            traffic: Counts the bytes of the call.
-            rounds: How the questions of the server are handled, if not as usual.
-            on_task: Called at once when the call has become a task; it must not fail.
+    def call_tool(self, call: Outgoing) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
+        """Call a tool.
 
         Raises:
             TimeoutError: The deadline passed; the server was notified.
@@ -364,31 +333,17 @@ class Connection:
         session = self._session
         if session is None:
             raise self._ended_under_call(may_have_run=False)
-        # The loop's clock need not be `time.monotonic`.
         began = self._loop.time()
-        end = Deadline(began + deadline - time.monotonic())
-        report = None if on_progress is None else self._progress(on_progress, began, end)
         if began >= self._stale_at:
             self.need_listing()
-        request = session.call_tool(
-            name,
-            dict(arguments),
-            on_progress=report,
-            meta=meta,
-            inputs=inputs,
-            rounds=rounds,
-            on_task=on_task,
-            end=end,
-            traffic=traffic,
-        )
-        return self._finish(session, request, began, end, name)
+        return self._finish(session, session.call_tool(call), began, call.tool)
 
-    async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:
-        """Make a request other than a tool call.
+    async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: Deadline, what: str) -> T:
+        """Make requests other than a tool call.
 
         Args:
-            job: Makes the request on the session it is given.
-            deadline: When the request must end, on the clock of `time.monotonic`.
+            job: Makes them on the session it is given.
+            deadline: When each of them must end.
             what: The subject of the request, for errors.
 
         Raises:
@@ -399,68 +354,30 @@ class Connection:
         session = self._session
         if session is None:
             raise self._ended_under_call(may_have_run=False)
-        began = self._loop.time()
-        end = Deadline(began + deadline - time.monotonic())
-        with past_the_sdk(end, None):
-            return await self._finish(session, job(session), began, end, what)
+        before = current_deadline.get()
+        current_deadline.set(deadline)
+        try:
+            return await self._finish(session, job(session), self._loop.time(), what)
+        finally:
+            # Not by token: a coroutine that is closed runs this in another context.
+            current_deadline.set(before)
 
-    def _progress(self, handler: ProgressHandler, began: float, end: Deadline) -> Any:
-        """Return the progress callback of a call: it extends the deadline, then calls the handler."""
-        seconds = end.at - began
-        latest = began + max(seconds, LONGEST_CALL)
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            end.at = min(latest, self._loop.time() + seconds)
-            outcome = handler(progress, total, message)
-            if inspect.isawaitable(outcome):
-                await outcome
-
-        return report
-
-    async def _finish(
-        self,
-        session: sdk.Session,
-        request: Awaitable[T],
-        began: float,
-        end: Deadline,
-        what: str,
-    ) -> T:
-        """Await a request until its outcome, its deadline or the end of the connection."""
+    async def _finish(self, session: sdk.Session, request: Awaitable[T], began: float, what: str) -> T:
+        """Await a request, and turn its failure into one of our errors."""
         self.calls += 1
         heard = session.received
         try:
-            return await (request if session.direct else self._apart(request, end.at - began))
+            return await request
         except DragomanError:
             raise
         except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours
             error = sdk.call_error(exc, server=self.spec.name, tool=what)
             if isinstance(error, TimeoutError):
                 self._check_now(session)
-                if session.direct:
-                    self._note_silence(began, None if session.received != heard else heard)
+                self._note_silence(began, None if session.received != heard else heard)
             raise error from (None if error in (exc, exc.__cause__) else exc)
         finally:
             self.calls -= 1
-
-    async def _apart(self, job: Awaitable[T], seconds: float) -> T:
-        """Run a job in its own task: an error inside the SDK's transports cancels the tasks that use them."""
-        task = asyncio.ensure_future(job)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        try:
-            await asyncio.wait({task, self._lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # The cancelled task notifies the server. The caller does not wait for that.
-            task.cancel()
-        failed = task.done() and not task.cancelled() and sdk.is_end(task.exception())
-        if failed and (session := self._session) and not await session.probe(CANCEL_SECONDS):
-            # The SDK's writer may fail while its reader goes on: only a failed call shows it.
-            self._on_ended("sending failed")
-        if task.done() and not task.cancelled() and (task.exception() is None or not self._lost.done()):
-            return task.result()
-        if self._lost.done() or task.done():
-            raise self._ended_under_call(may_have_run=True)
-        raise TimeoutError
 
     # For the owner task
 
@@ -573,7 +490,7 @@ class Connection:
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # An error inside the SDK's transports cancels this wait before `_lost` is set.
+            # An error inside the SDK's session cancels this wait before `_lost` is set.
             self._on_ended()
             self._session = None
             scope.deadline = anyio.current_time() + CLOSE_SECONDS
@@ -627,7 +544,7 @@ class Connection:
 
     async def _keep_probing(self, session: sdk.Session) -> None:
         """Probe an idle connection. Any message shows that it works, and a busy server is not probed."""
-        if not session.direct or not math.isfinite(self._health_check_interval):
+        if not math.isfinite(self._health_check_interval):
             return
         misses, heard = 0, session.received
         while True:

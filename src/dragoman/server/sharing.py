@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from dragoman.errors import ConnectionLostError, DragomanError, InvalidArgumentsError, ProtocolError
 from dragoman.model import Handlers, ServerSpec, Stdio
 from dragoman.model.keys import keys
+from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.in_progress import LATE_SECONDS
 from dragoman.server.process.environment import whole_environment
-from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
+from dragoman.server.protocol.context import received_at
+from dragoman.server.protocol.outgoing import Unfinished
 from dragoman.struct import Report, asdict
 from dragoman.trust.redaction import current_redactor
 
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
 
     from dragoman.events import OfferChanged
     from dragoman.model import Handler, Transport
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.connection import Connection
+    from dragoman.server.protocol.deadlines import Deadline
+    from dragoman.server.protocol.outgoing import Outgoing
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
-    from dragoman.server.protocol.wire import ConnectAttempt
     from dragoman.tools.result.render import ServerAnswer
 
 _OF_TERMINALS = frozenset({"TERM", "SHELL"})
@@ -473,13 +477,11 @@ class Lease:
             self.is_open = True
             self.events.on_ready(self.as_connection())
 
-    def call_tool(
-        self, name: str, arguments: Mapping[str, Any], **rest: Any
-    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
+    def call_tool(self, call: Outgoing) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
         """Call a tool; as for a connection of its own."""
-        return self._during(lambda: self._connection().call_tool(name, arguments, **rest))
+        return self._during(lambda: self._connection().call_tool(call))
 
-    async def use(self, job: Callable[[Session], Awaitable[T]], *, deadline: float, what: str) -> T:
+    async def use(self, job: Callable[[Session], Awaitable[T]], *, deadline: Deadline, what: str) -> T:
         """Make a request other than a tool call; as for a connection of its own."""
         return await self._during(lambda: self._connection().use(job, deadline=deadline, what=what))
 

@@ -22,13 +22,13 @@ from dragoman.languages import fill
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.closing import wait_closed
+from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.in_progress import InProgress
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
-from dragoman.server.protocol.wire import ConnectionEvents
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
 from dragoman.trust.redaction import current_redactor
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dragoman.server.lifecycle import Delay
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
+    from dragoman.server.protocol.deadlines import Deadline
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
     from dragoman.server.sharing import SharedConnections
@@ -288,7 +289,7 @@ class Supervisor(ConnectionEvents):
             await self._settled.wait()
         return self._state
 
-    def acquire(self, deadline: float) -> Lease:
+    def acquire(self, deadline: Deadline) -> Lease:
         """Return the connection for one request, as an async context manager, for any task.
 
         Entering waits for a concurrency slot and for the server to be ready, and starts a server that is not
@@ -297,8 +298,7 @@ class Supervisor(ConnectionEvents):
         that the server has answered.
 
         Args:
-            deadline: When the request must end, waiting and connecting included, on the clock of
-                `time.monotonic`.
+            deadline: When the request must end, waiting and connecting included.
 
         Raises:
             ServerNotReadyError: The server is not connected, and could not be in time.
@@ -306,7 +306,7 @@ class Supervisor(ConnectionEvents):
         """
         return Lease(self._take(deadline), self._give_back)
 
-    async def _take(self, deadline: float) -> Connection:
+    async def _take(self, deadline: Deadline) -> Connection:
         self._last_used = time.monotonic()
         self._users += 1
         self.in_progress.begin()
@@ -416,13 +416,13 @@ class Supervisor(ConnectionEvents):
         if self._state is ServerState.READY:
             self._carry_out(Order.OFFER)
 
-    async def _wait_turn(self, turns: asyncio.Semaphore, deadline: float) -> None:
+    async def _wait_turn(self, turns: asyncio.Semaphore, deadline: Deadline) -> None:
         if self._waiting >= MAX_WAITING:
             msg = f"{self._waiting} calls already wait for server `{self.spec.name}`"
             raise ServerNotReadyError(msg, server=self.spec.name, state=self._state)
         self._waiting += 1
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout_at(deadline.at):
                 await turns.acquire()
         finally:
             self._waiting -= 1
@@ -577,15 +577,15 @@ class Supervisor(ConnectionEvents):
 
     # Waiting for the connection
 
-    async def _connected(self, until: float) -> Connection:
+    async def _connected(self, deadline: Deadline) -> Connection:
         if self._state is not ServerState.NEEDS_AUTH or self._may_be_mistaken():
             self._signal(Signal.CALL)
         retry_in = self.status().retry_in
-        patience = min(PATIENCE, until - time.monotonic())
+        patience = min(PATIENCE, deadline.left())
         if self._state is ServerState.BACKOFF and retry_in is not None and retry_in <= patience:
             await asyncio.sleep(retry_in)
         try:
-            async with asyncio.timeout(until - time.monotonic()):
+            async with asyncio.timeout_at(deadline.at):
                 await self.wait_settled()
         except TimeoutError:
             pass  # The error below says more: the state, and when the next attempt is due.

@@ -22,6 +22,7 @@ from dragoman.errors import (
     ToolFailedError,
 )
 from dragoman.model import ServerState
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.storage.tasks import TaskRecord, TaskStore, short_id
 from dragoman.trust.sanitizing import for_log
 
@@ -97,7 +98,7 @@ class TaskFollower:
         """Wait for the end of the task, and return the result of its call.
 
         Args:
-            until: When to cancel the task, on the clock of `time.monotonic`; never by default.
+            until: When to cancel the task, on the clock of the loop; never by default.
             wait_first: Whether to wait before the first question, since the server has just spoken.
 
         Raises:
@@ -109,7 +110,7 @@ class TaskFollower:
         if not self._store.is_open:
             await asyncio.to_thread(self._store.open)
         try:
-            async with asyncio.timeout_at(self._loop_time(until)):
+            async with asyncio.timeout_at(until):
                 return await self._follow(wait_first=wait_first)
         except (asyncio.CancelledError, TimeoutError):
             await self._cancel_shielded()
@@ -245,7 +246,7 @@ class TaskFollower:
         """Run a job on the server's session; wait for a server that is restarting."""
         failures = 0
         while True:
-            deadline = time.monotonic() + REQUEST_SECONDS
+            deadline = Deadline.after(REQUEST_SECONDS)
             try:
                 async with self._supervisor.acquire(deadline) as connection:
                     if connection.session is not None:
@@ -275,8 +276,7 @@ class TaskFollower:
         session.task_watchers[self.record.task_id] = self._announce
         if self._listening is not None:
             self._listening.cancel()
-        # Over the SDK's transports an error would cancel this task: there the server is only asked.
-        if session.direct and session.has_tasks:
+        if session.has_tasks:
             self._listening = asyncio.create_task(self._announced(session), name="dragoman task news")
 
     async def _announced(self, session: Session) -> None:
@@ -313,9 +313,6 @@ class TaskFollower:
     def _is_overdue(self) -> bool:
         ttl = self.record.ttl
         return ttl is not None and time.time() > self.record.created + ttl + self.record.poll
-
-    def _loop_time(self, until: float | None) -> float | None:
-        return None if until is None else asyncio.get_running_loop().time() + until - time.monotonic()
 
     def _error(self, what: str, hint: str = "") -> ToolFailedError:
         msg = f"the task of `{self.record.tool}` {what}"

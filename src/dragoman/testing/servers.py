@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.model import JsonObject
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import RequestId, Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, Wire
+    from dragoman.server.protocol.wire import Envelope, Wire
 
 # ── The connection: messages are passed in memory, in order
 

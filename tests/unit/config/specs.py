@@ -142,7 +142,6 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
             ),
         ),
         trust=st.sampled_from(["warn", "strict", "off"]),
-        wire=st.sampled_from(["dragoman", "sdk"]),
         protocol=st.sampled_from(["auto", "legacy", "modern"]),
         title=st.sampled_from(["", "A title"]),
         description=st.sampled_from(["", "what it does"]),

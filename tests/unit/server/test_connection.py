@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,10 @@ from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, Pr
 from dragoman.model import ServerSpec, Stdio
 from dragoman.server import connection as connections
 from dragoman.server.connection import Connection
+from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.protocol import sdk
-from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,8 +82,8 @@ async def stay() -> AsyncIterator[Any]:
             await one.close()
 
 
-def after(seconds: float) -> float:
-    return time.monotonic() + seconds
+def outgoing(tool: str, arguments: dict[str, Any], seconds: float, **more: Any) -> Outgoing:
+    return Outgoing(tool, arguments, Deadline.after(seconds), **more)
 
 
 def asked(mode: str = "sound") -> list[str]:
@@ -92,20 +93,20 @@ def asked(mode: str = "sound") -> list[str]:
 async def test_call_before_the_connection_is_open_and_after_its_end_never_runs(stay: Any) -> None:
     one = stay()
     with pytest.raises(ConnectionLostError, match="was closed") as caught:
-        await one.connection.call_tool("echo", {}, deadline=after(1))
+        await one.connection.call_tool(outgoing("echo", {}, 1))
     assert not caught.value.may_have_run
     await one.opened()
     await one.close()
     assert one.task.exception() is None
     with pytest.raises(ConnectionLostError, match="was closed"):
-        await one.connection.call_tool("echo", {}, deadline=after(1))
+        await one.connection.call_tool(outgoing("echo", {}, 1))
     assert one.lost == []
 
 
 async def test_call_under_way_when_the_connection_is_closed_may_have_run(stay: Any) -> None:
     one = stay()
     connection = await one.opened()
-    call = asyncio.ensure_future(connection.call_tool("fault", {"kind": "never"}, deadline=after(20)))
+    call = asyncio.ensure_future(connection.call_tool(outgoing("fault", {"kind": "never"}, 20)))
     await asyncio.sleep(0)
     assert connection.calls == 1
     connection.close()
@@ -119,8 +120,7 @@ async def test_each_call_gets_an_error_of_its_own_without_a_circle_of_causes(sta
     one = stay()
     connection = await one.opened()
     calls = [
-        connection.call_tool("fault", {"kind": kind}, deadline=after(20))
-        for kind in ("never", "never", "exits")
+        connection.call_tool(outgoing("fault", {"kind": kind}, 20)) for kind in ("never", "never", "exits")
     ]
     errors = await asyncio.gather(*calls, return_exceptions=True)
     assert len({id(error) for error in errors}) == 3
@@ -138,14 +138,14 @@ async def test_each_call_gets_an_error_of_its_own_without_a_circle_of_causes(sta
 async def test_time_out_is_one_and_has_no_circle_of_causes(stay: Any) -> None:
     connection = await stay().opened()
     with pytest.raises(TimeoutError) as caught:
-        await connection.call_tool("fault", {"kind": "never"}, deadline=after(0.1))
+        await connection.call_tool(outgoing("fault", {"kind": "never"}, 0.1))
     assert caught.value.__cause__ is None
 
 
 async def test_unreadable_answer_names_server_and_tool(stay: Any) -> None:
     connection = await stay().opened()
     with pytest.raises(ProtocolError, match="server `s` gave no usable answer to `fault`") as caught:
-        await connection.call_tool("fault", {"kind": "nan"}, deadline=after(5))
+        await connection.call_tool(outgoing("fault", {"kind": "nan"}, 5))
     assert (caught.value.server, caught.value.tool) == ("s", "fault")
 
 
@@ -273,20 +273,18 @@ async def test_silent_calls_are_counted_only_while_nothing_is_heard(stay: Any) -
     connection = await one.opened()
     for _ in range(6):
         with pytest.raises(TimeoutError):
-            await connection.call_tool("fault", {"kind": "never"}, deadline=after(0.05))
-        assert await connection.call_tool("echo", {"text": "x"}, deadline=after(5))
+            await connection.call_tool(outgoing("fault", {"kind": "never"}, 0.05))
+        assert await connection.call_tool(outgoing("echo", {"text": "x"}, 5))
     assert one.lost == []
 
 
 async def test_silence_while_another_call_is_under_way_is_no_silence(stay: Any) -> None:
     one = stay(health_check_interval=0.1)
     connection = await one.opened()
-    busy = asyncio.ensure_future(
-        connection.call_tool("echo", {"text": "x", "pause": 0.7}, deadline=after(20))
-    )
+    busy = asyncio.ensure_future(connection.call_tool(outgoing("echo", {"text": "x", "pause": 0.7}, 20)))
     await asyncio.sleep(0)
     for _ in range(5):
         with pytest.raises(TimeoutError):
-            await connection.call_tool("echo", {"text": "y"}, deadline=after(0.05))
+            await connection.call_tool(outgoing("echo", {"text": "y"}, 0.05))
     assert (await busy).parts[0].text == "x"
     assert one.lost == []

@@ -20,7 +20,7 @@ from dragoman.errors import AuthRequiredError, ConnectError, HttpStatusError, Se
 from dragoman.model import Auth, Http, LoginUI, Sse, Tls
 from dragoman.server.oauth.authorizer import Authorizer
 from dragoman.server.oauth.safe_fetch import Fetcher, challenge_fields
-from dragoman.server.protocol.wire import with_headers
+from dragoman.server.protocol.context import with_headers
 from dragoman.server.transports.http import open_http
 from dragoman.server.transports.http_client import (
     HttpAnswer,
@@ -174,26 +174,6 @@ async def test_redirect_to_another_port_of_the_host_takes_nothing_along(server: 
         assert other.connections == 0
 
 
-async def test_wire_of_the_sdk_follows_no_upgrade_to_another_origin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context, ca = server_context(tmp_path, "mcp.example")
-    async with FaultServer() as server, FaultServer(context) as secure:
-        ports = {"mcp.example:80": port_of(server), "mcp.example:443": port_of(secure)}
-        async with ForwardProxy(ports, password=PASSWORD) as proxy:
-            use_proxy(monkeypatch, proxy)
-            server.elsewhere = "https://mcp.example/healthy"
-            http = Http("http://mcp.example/off-origin", tls=Tls(ca=ca))
-            spec = ServerSpec("srv", http, wire="sdk", reconnect=False)
-            async with McpManager([spec]) as mcp:
-                assert await mcp.wait_ready(timeout=GUARD)
-                result = await mcp.call(mcp.tools()[0].name, {}, timeout=GUARD)
-                assert not result.success
-            assert "CONNECT" not in {one.method for one in proxy.passed}
-    assert secure.connections == 0
-    assert not [one for one in server.requests if "proxy-authorization" in one.headers]
-
-
 # Plain http
 
 CREDENTIALS: list[tuple[str, dict[str, str]]] = [
@@ -281,30 +261,15 @@ async def test_credentials_of_the_application_and_of_a_call_follow_the_same_rule
     assert len(server.requests) == 1
 
 
-async def test_wire_of_the_sdk_keeps_to_the_rule_too(
-    server: FaultServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with ForwardProxy({"mcp.example:80": port_of(server)}, password=PASSWORD) as proxy:
-        use_proxy(monkeypatch, proxy)
-        token = {"Authorization": "Bearer canary"}
-        named = ServerSpec("named", Http(PLAIN, headers=token), wire="sdk", reconnect=False)
-        other = ServerSpec("other", Http(PLAIN), wire="sdk", reconnect=False)
-        async with McpManager([named, other], header_provider=lambda _: token) as mcp:
-            assert not await mcp.wait_ready(timeout=GUARD)
-            assert "plain http" in (mcp.status()["named"].last_error or "")
-        assert not proxy.passed
-
-
-@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_credential_for_this_machine_goes_through_no_proxy(
-    wire: Any, host: str, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+    host: str, server: FaultServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ForwardProxy({}) as proxy:
         use_proxy(monkeypatch, proxy)
         monkeypatch.setenv("ALL_PROXY", proxy.url(USER))
         http = Http(f"http://{host}:{port_of(server)}/healthy", headers={"Authorization": "Bearer canary-1"})
-        async with McpManager([ServerSpec("srv", http, wire=wire)], cache=False) as mcp:
+        async with McpManager([ServerSpec("srv", http)], cache=False) as mcp:
             await mcp.wait_ready(timeout=GUARD)
         assert proxy.passed == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.model import ServerSpec, Stdio
 from dragoman.server import sharing
-from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.server.connection_events import ConnectionEvents
 
 pytestmark = pytest.mark.requirement("users-process")
 

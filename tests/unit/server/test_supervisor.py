@@ -26,6 +26,8 @@ from dragoman.server import connection as connections
 from dragoman.server import supervisor as supervising
 from dragoman.server.lifecycle import Signal, verdict
 from dragoman.server.prepare import resolve_paths
+from dragoman.server.protocol.deadlines import Deadline
+from dragoman.server.protocol.outgoing import Outgoing
 from dragoman.server.supervisor import Supervisor
 
 pytestmark = [
@@ -67,9 +69,9 @@ def spec(mode: str = "sound", **more: Any) -> ServerSpec:
 
 
 async def echo(one: Supervisor, seconds: float = 5) -> Any:
-    deadline = time.monotonic() + seconds
-    async with one.acquire(deadline) as connection:
-        return await connection.call_tool("echo", {"text": "x"}, deadline=deadline)
+    call = Outgoing("echo", {"text": "x"}, Deadline.after(seconds))
+    async with one.acquire(call.deadline) as connection:
+        return await connection.call_tool(call)
 
 
 def starts() -> int:
@@ -258,7 +260,7 @@ async def test_queue_of_a_bounded_server_is_bounded(monkeypatch: pytest.MonkeyPa
         hold = asyncio.Event()
 
         async def held() -> None:
-            async with one.acquire(time.monotonic() + 10):
+            async with one.acquire(Deadline.after(10)):
                 await hold.wait()
 
         calls = [asyncio.ensure_future(held()) for _ in range(3)]
@@ -279,7 +281,7 @@ async def test_success_counts_for_the_backoff_and_a_failure_does_not() -> None:
         await one.wait_settled()
 
         with pytest.raises(TimeoutError):
-            async with one.acquire(time.monotonic() + 1):
+            async with one.acquire(Deadline.after(1)):
                 raise TimeoutError
         assert not one._backoff._answered
         await echo(one)

@@ -97,7 +97,6 @@ CHANGES = {
     "allowed tools": STDIO.replace(allowed_tools=["read"]),
     "no tools": STDIO.replace(allowed_tools=[]),
     "naming": STDIO.replace(naming="{tool}"),
-    "wire": STDIO.replace(wire="sdk"),
     "protocol": STDIO.replace(protocol="legacy"),
     "fallback": STDIO.replace(fallback=["other"]),
     "fallback of a tool": STDIO.replace(fallback={"read": "other"}),

@@ -72,7 +72,8 @@ class LineHistory(History):
             private_folder(self.path.parent)
             descriptor = private_opener(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             with os.fdopen(descriptor, "ab") as file:
-                os.fchmod(file.fileno(), 0o600)
+                if hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), 0o600)
                 file.write(f"{json.dumps(string)}\n".encode())
         except OSError:
             return  # The history is optional.

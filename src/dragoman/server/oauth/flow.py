@@ -54,6 +54,7 @@ from dragoman.server.oauth.safe_fetch import (
     version_in,
 )
 from dragoman.server.oauth.token_store import Login
+from dragoman.server.protocol.sdk import IS_BEFORE_2_2
 from dragoman.server.transports.http_response import excerpt
 from dragoman.struct import HIDDEN, MutableStruct, field
 from dragoman.trust.addresses import split_url
@@ -304,7 +305,7 @@ class _Attempt(MutableStruct):
         memory.on_client = keep
         request = httpx2.Request("POST", self.server.url, headers=version_in(answer.request.headers))
         status, challenge = answer.status, self._challenge(answer, known.scope if known is not None else "")
-        if not hasattr(provider, "_auth_flow"):
+        if IS_BEFORE_2_2:
             # Before mcp 2.2 the provider looks for the authorization server after a 401 only.
             status = HTTPStatus.UNAUTHORIZED
         refusal = httpx2.Response(status, headers=challenge, request=request)
@@ -374,7 +375,7 @@ class _Attempt(MutableStruct):
 
     async def _follow(self, provider: OAuthClientProvider, response: httpx2.Response) -> httpx2.Response:
         """Follow redirects within the origin for providers that do not: those before mcp 2.2."""
-        if hasattr(provider, "_auth_flow"):
+        if not IS_BEFORE_2_2:
             return response
         for _ in range(MAX_REDIRECTS):
             following = response.next_request

@@ -14,7 +14,7 @@ import sys
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
@@ -354,26 +354,15 @@ class StderrTail:
         """Start to capture.
 
         Args:
-            source: The descriptor to read; it is closed with this. Without it, `sink` is made, to be passed
-                to a child.
+            source: The descriptor to read; it is closed with this. Without it, `add` is called.
             log: Gets everything; it is closed with this.
         """
         self._kept = bytearray()
         self._log = log
         self._source = source
-        self.sink: IO[bytes] | None = None
-        if source is None and sys.platform == "win32":
-            # Proactor loops cannot watch a pipe, so use a file, which grows.
-            import tempfile
-
-            self.sink = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
-            return
-        if source is None:
-            self._source, target = os.pipe()
-            self.sink = os.fdopen(target, "wb", buffering=0)
-        assert self._source is not None  # noqa: S101 -- given, or just made
-        os.set_blocking(self._source, False)
-        get_running_loop().add_reader(self._source, self._read)
+        if source is not None:
+            os.set_blocking(source, False)
+            get_running_loop().add_reader(source, self._read)
 
     def __enter__(self) -> Self:
         return self
@@ -385,22 +374,18 @@ class StderrTail:
         self._close_source()
         if self._log is not None:
             self._log.close()
-        if self.sink is not None:
-            self.sink.close()
 
-    def spawned(self) -> None:
-        """Close our copy of the pipe's write end: the child has it now."""
-        if self._source is not None and self.sink is not None:
-            self.sink.close()
+    def add(self, chunk: bytes) -> None:
+        """Take what the child has written."""
+        if self._log is not None:
+            self._log.write(chunk)
+        self._kept += chunk
+        del self._kept[:-TAIL_BYTES]
 
     def text(self) -> str:
         """Return the last lines."""
         if self._source is not None:
             self._read()
-        elif self.sink is not None and not self.sink.closed and self.sink.readable():
-            size = self.sink.seek(0, os.SEEK_END)
-            self.sink.seek(max(0, size - TAIL_BYTES))
-            self._kept[:] = self.sink.read()
         return self._kept.decode("utf-8", "replace").strip()
 
     def _read(self) -> None:
@@ -412,10 +397,7 @@ class StderrTail:
                 if not (chunk := os.read(self._source, TAIL_BYTES)):
                     self._close_source()
                     return
-                if self._log is not None:
-                    self._log.write(chunk)
-                self._kept += chunk
-                del self._kept[:-TAIL_BYTES]
+                self.add(chunk)
 
     def _close_source(self) -> None:
         if self._source is not None:

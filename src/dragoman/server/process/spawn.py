@@ -22,6 +22,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -77,6 +78,8 @@ POLL = 0.02
 """How often a group without a leader is checked while it ends: the system does not report its end."""
 
 _HAS_PROC = Path("/proc/self/stat").exists()
+HAS_POSIX_PIPES = find_spec("fcntl") is not None
+"""Whether children are spoken to over POSIX pipes; else over the streams of the event loop."""
 
 T = TypeVar("T")
 
@@ -274,7 +277,7 @@ class Child:
         """
         close_stdin()
         stopped = asyncio.ensure_future(self._stop(grace))
-        cancelled = await _uninterrupted(stopped)
+        cancelled = await uninterrupted(stopped)
         stopped.result()
         if cancelled is not None:
             raise cancelled
@@ -450,7 +453,7 @@ def hold_watchdog() -> None:
 async def let_go_of_watchdog() -> None:
     """Let the watchdog exit if no other server needs it."""
     if (watchdog := _spawner.let_go()) is not None:
-        await _uninterrupted(asyncio.get_running_loop().run_in_executor(None, watchdog.close))
+        await uninterrupted(asyncio.get_running_loop().run_in_executor(None, watchdog.close))
 
 
 async def spawn(
@@ -480,15 +483,15 @@ async def spawn(
     start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
     started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, _spawner.counted(start)))
     # A start cannot be cancelled half-way: wait for it, then stop the child.
-    cancelled = await _uninterrupted(started)
+    cancelled = await uninterrupted(started)
     if cancelled is not None:
         if started.exception() is None:
-            await _uninterrupted(loop.run_in_executor(_spawner.threads, _discard, started.result(), mark))
+            await uninterrupted(loop.run_in_executor(_spawner.threads, _discard, started.result(), mark))
         raise cancelled
     return Child(started.result(), mark)
 
 
-async def _uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
+async def uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
     """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     # The scope keeps out anyio's cancellations, the loop below asyncio's.
@@ -649,8 +652,7 @@ async def prespawn(spec: ServerSpec, transport: Transport, env: Mapping[str, str
         env: Our environment, from which a child may inherit.
     """
     global _prespawned  # noqa: PLW0603 -- a counter of this process
-    ours = spec.wire == "dragoman" and sys.platform != "win32"
-    if type(transport) is not Stdio or not ours or _prespawned >= MAX_PRESPAWNED:
+    if type(transport) is not Stdio or not HAS_POSIX_PIPES or _prespawned >= MAX_PRESPAWNED:
         return None
     _prespawned += 1
     try:

@@ -1,10 +1,8 @@
-"""The SDK's `Dispatcher` interface over one `Rpc` and one `Wire`, and the deadlines of its requests.
+"""Sends the requests of one conversation with a server, and takes what the server sends.
 
-It turns the SDK's requests into messages and answers into results, and passes the server's requests and
-notifications to the SDK's session in order. It keeps the raw listings for us, while the session gets cleaned
-ones: one bad definition would fail the whole listing there, and output schemas would be compiled in Python. A
-call ends by its answer, its deadline, its caller's cancellation or the end of the wire, without a task of its
-own.
+It turns requests into messages and answers into results. The requests and notifications of the server go to
+the SDK's session, in order: for that it has the methods of the SDK's `Dispatcher`. A request ends by its
+answer, its deadline, its caller's cancellation or the end of the wire, without a task of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from contextlib import contextmanager, nullcontext
-from contextvars import Context, ContextVar, copy_context
+from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -25,12 +23,14 @@ from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
+from dragoman.server.protocol.context import received_at
+from dragoman.server.protocol.deadlines import Deadline, Deadlines
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import Envelope, current_traffic, received_at
+from dragoman.server.protocol.wire import Envelope
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from anyio.abc import TaskStatus
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
@@ -38,16 +38,12 @@ if TYPE_CHECKING:
     from mcp.shared.transport_context import TransportContext
 
     from dragoman.observe.telemetry import Request, Telemetry
+    from dragoman.server.attempt import ConnectAttempt
+    from dragoman.server.protocol.outgoing import Traffic
     from dragoman.server.protocol.rpc import RequestId
-    from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
+    from dragoman.server.protocol.wire import Wire
 
-    class WireOptions(CallOptions, total=False):
-        """The SDK's options of a request, and ours."""
-
-        on_task: Callable[[dict[str, Any]], None]
-        """Called with the answer to a call that has become a task, as soon as it is read."""
-
-# ── Results for the SDK's session: completed, and without entries that it rejects
+# ── Results of a modern server
 
 
 KNOWN_RESULTS = ("complete", "input_required", "task")
@@ -64,167 +60,9 @@ def completed(method: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_result(method: str, kind: object) -> ProtocolError:
-    """Return the error for a result that the session would take for a complete one."""
+    """Return the error for a result that would be taken for a complete one."""
     named = for_log(kind, 80) if isinstance(kind, str) else type(kind).__name__
     return ProtocolError(f"the answer to `{method}` has the unknown type `{named}`")
-
-
-def clean_listing(page: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the raw entries of a page of `tools/list`, and a cleaned page for the session."""
-    listed = page.get("tools")
-    entries = cast("list[object]", listed) if isinstance(listed, list) else []
-    raw = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
-    cleaned = [entry for entry in map(_clean, raw) if entry is not None]
-    rest = {key: value for key, value in page.items() if key not in ("tools", "nextCursor")}
-    cursor = page.get("nextCursor")
-    if isinstance(cursor, str):
-        rest["nextCursor"] = cursor
-    return raw, {**rest, "tools": cleaned}
-
-
-def _clean(entry: dict[str, Any]) -> dict[str, Any] | None:
-    name = entry.get("name")
-    if not isinstance(name, str):
-        return None
-    schema = entry.get("inputSchema")
-    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-    cleaned: dict[str, Any] = {"name": name, "inputSchema": {**fields, "type": "object"}}
-    if not isinstance(fields.get("properties", {}), dict):
-        cleaned["inputSchema"] = {"type": "object"}
-    return cleaned
-
-
-# ── The deadlines of all requests of one connection, with one timer
-
-
-GRAIN = 0.01
-"""How many seconds after its deadline a request may end."""
-ASKING_GRAIN = 0.5
-"""Seconds between two checks while the user answers a question."""
-
-
-LONGEST_ANSWER = 600.0
-"""How long the user may take to answer before the time of the call goes on."""
-
-
-class Deadline:
-    """When a call must end, on the loop's clock; extended while the user answers a question."""
-
-    __slots__ = ("_most", "at")
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self._most = at + LONGEST_ANSWER
-
-    def put_off(self, seconds: float) -> None:
-        """Extend the deadline by the time that the user took to answer, up to `LONGEST_ANSWER` in total."""
-        self.at = min(self.at + seconds, self._most)
-
-
-current_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-"""The deadline of the call that the current task makes, for all of its requests."""
-
-
-@contextmanager
-def past_the_sdk(end: Deadline | None, traffic: Traffic | None) -> Generator[None]:
-    """Give a call's deadline and byte counter to the requests inside, through the SDK's frames.
-
-    A handler may make a call of its own in the middle of this one: the values from before are put back. They
-    are not reset by token, since a coroutine that is closed runs this in another context.
-    """
-    deadline_before, traffic_before = current_deadline.get(), current_traffic.get()
-    current_deadline.set(end)
-    current_traffic.set(traffic)
-    try:
-        yield
-    finally:
-        current_deadline.set(deadline_before)
-        current_traffic.set(traffic_before)
-
-
-class Deadlines:
-    """Ends requests whose own timeout, or the deadline of their call, has passed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ends: dict[asyncio.Future[Any], tuple[float, Deadline | None] | Deadline] = {}
-        self._due = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._asking = 0
-        """How many questions from the server are being answered."""
-        self._asked_at = 0.0
-        # The timer serves all calls: it must not run in the context of the call that armed it.
-        self._context = Context()
-
-    def add(self, future: asyncio.Future[Any], timeout: float | None, shared: Deadline | None = None) -> None:
-        """Resolve a future with a `TimeoutError` after `timeout` seconds, or at the deadline of its call."""
-        own = math.inf if timeout is None else self._loop.time() + timeout
-        end = own if shared is None or own < shared.at else shared.at
-        if end < math.inf:
-            self._ends[future] = shared if shared is not None and own == math.inf else (own, shared)
-            if end < self._due:
-                self._arm(end)
-
-    def drop(self, future: asyncio.Future[Any]) -> None:
-        """Remove a finished request."""
-        self._ends.pop(future, None)
-
-    def stop(self) -> None:
-        """Remove every request and stop the timer."""
-        self._ends.clear()
-        self._arm(math.inf)
-
-    @contextmanager
-    def held(self) -> Generator[None]:
-        """Stop the clock while the application answers a question from the server.
-
-        The protocol does not say which call a question belongs to, so every pending call gets the time.
-        """
-        if not self._asking:
-            self._asked_at = self._loop.time()
-        self._asking += 1
-        try:
-            yield
-        finally:
-            self._asking -= 1
-            if not self._asking:
-                self._put_off(self._loop.time() - self._asked_at)
-
-    def _put_off(self, seconds: float) -> None:
-        seconds = min(seconds, LONGEST_ANSWER)
-        moved: set[int] = set()
-        for future, ends in list(self._ends.items()):
-            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
-            if shared is not None and id(shared) not in moved:
-                moved.add(id(shared))
-                shared.put_off(seconds)
-            if own < math.inf:
-                self._ends[future] = (own + seconds, shared)
-
-    def _arm(self, due: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._due = due
-        if due < math.inf:
-            self._timer = self._loop.call_at(due, self._look, context=self._context)
-
-    def _look(self) -> None:
-        # Deadlines may have been extended since the timer was armed, so each is checked again.
-        now, nearest = self._loop.time(), math.inf
-        if self._asking and now < self._asked_at + LONGEST_ANSWER:
-            self._arm(now + ASKING_GRAIN)
-            return
-        for future, ends in list(self._ends.items()):
-            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
-            end = own if shared is None or own < shared.at else shared.at
-            if end > now:
-                nearest = min(nearest, end)
-                continue
-            del self._ends[future]
-            if not future.done():
-                future.set_result(TimeoutError())
-        self._arm(max(nearest, now + GRAIN))
 
 
 # ── The dispatcher
@@ -249,12 +87,6 @@ JUNK_LOGGED = 5
 """How many junk messages are logged; later ones are only counted."""
 
 
-raw_result: ContextVar[dict[str, Any] | None] = ContextVar("raw_result", default=None)
-"""The last raw result of a request of the current task, before the session parsed it."""
-known_outcome: ContextVar[dict[str, Any] | MCPError | None] = ContextVar("known_outcome", default=None)
-"""The outcome of the current task's next request, if it is known: the request is then not sent."""
-
-
 class WireDispatcher:
     """One conversation with one server; has the methods of the SDK's `Dispatcher`, which is a protocol."""
 
@@ -272,12 +104,10 @@ class WireDispatcher:
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
         """The open wire; set before the session calls `run`."""
-        self.cleans_results = False
-        """Whether results are cleaned for the session, which validates those of a modern server."""
+        self.is_modern = False
+        """Whether the server speaks the modern protocol, whose results have a type."""
         self.asks: frozenset[str] = frozenset()
         """The `QUESTIONS` that have a handler; the others are refused at once and extend no deadline."""
-        self.listing: list[dict[str, Any]] = []
-        """The raw entries of the latest page of `tools/list`."""
         self.peer = Peer()
         """The attributes of the server in traces."""
         self._telemetry = find()
@@ -301,37 +131,41 @@ class WireDispatcher:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Send a request and wait for its result.
+        """Send a request of the SDK's session, and wait for its result.
 
         Raises:
             MCPError: The server answered with an error, time ran out, or the connection ended.
             DragomanError: The same, if the session must not take it for an answer.
         """
-        if (known := known_outcome.get()) is not None:
-            known_outcome.set(None)
-            if isinstance(known, MCPError):
-                raise known
-            raw_result.set(known)
-            return known
-        result = await self.request(method, params, opts or {}, current_deadline.get(), current_traffic.get())
-        raw_result.set(result)
-        return result
+        return await self.request(method, params, opts or {})
 
     def request(
         self,
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions,
-        end: Deadline | None,
-        traffic: Traffic | None,
+        *,
+        end: Deadline | None = None,
+        traffic: Traffic | None = None,
+        on_task: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Send a request like `send_raw_request`, but with its deadline and byte counter as arguments.
+        """Send a request, and wait for its result.
 
-        Context variables carry both past the SDK's frames; a call that does not pass there saves them.
+        Args:
+            method: The method's name.
+            params: Its parameters.
+            opts: The HTTP headers of the request, and what else the SDK knows as options.
+            end: When the request must end, if not only by the timeout of `opts`.
+            traffic: Counts the bytes of the messages.
+            on_task: Called with the answer to a call that has become a task, as soon as it is read.
+
+        Raises:
+            MCPError: The server answered with an error, time ran out, or the connection ended.
+            DragomanError: The connection ended, for a call or the handshake.
         """
         if self._telemetry is not None:
-            return self._traced(self._telemetry, method, params, opts, end, traffic)
-        return self._exchange(method, params, opts, end, traffic)
+            return self._traced(self._telemetry, method, params, opts, end, traffic, on_task)
+        return self._exchange(method, params, opts, end, traffic, on_task)
 
     async def _traced(
         self,
@@ -339,14 +173,13 @@ class WireDispatcher:
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions,
-        end: Deadline | None,
-        traffic: Traffic | None,
+        *how: Any,
     ) -> dict[str, Any]:
         with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
             if (carrier := request.meta()) is not None:
                 params = dict(params or {})
                 params["_meta"] = {**(params.get("_meta") or {}), **carrier}
-            outcome = await self._exchange(method, params, opts, end, traffic, request)
+            outcome = await self._exchange(method, params, opts, *how, traced=request)
             request.answered(is_error=outcome.get("isError") is True)
             return outcome
 
@@ -357,11 +190,13 @@ class WireDispatcher:
         opts: CallOptions,
         end: Deadline | None,
         counted: Traffic | None,
+        on_task: Callable[[Mapping[str, Any]], None] | None,
+        *,
         traced: Request | None = None,
     ) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         resolve = partial(self._resolve, future, counted)
-        on_progress, on_task = opts.get("on_progress"), cast("WireOptions", opts).get("on_task")
+        on_progress = opts.get("on_progress")
         try:
             request_id, message = self.rpc.request(
                 method,
@@ -396,12 +231,10 @@ class WireDispatcher:
         finally:
             self._deadlines.drop(future)
         if type(outcome) is dict:
-            if self.cleans_results and method not in HANDSHAKE:
+            if self.is_modern and method not in HANDSHAKE:
                 outcome = completed(method, outcome)
                 if outcome["resultType"] not in KNOWN_RESULTS:
                     raise self._for_session(_unknown_result(method, outcome["resultType"]), method)
-                if method == "tools/list":
-                    self.listing, outcome = clean_listing(outcome)
             return outcome
         if isinstance(outcome, TimeoutError):
             self._give_up(message, envelope, opts, "it took too long")
@@ -428,12 +261,23 @@ class WireDispatcher:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
+        """Deliver messages from the server to the SDK's session, as `serve` does."""
+        await self.serve(on_request, on_notify, on_notify_intercept, started=task_status.started)
+
+    async def serve(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        intercept: OnNotifyIntercept | None = None,
+        *,
+        started: Callable[[], None],
+    ) -> None:
         """Deliver messages from the server until the wire ends; raise nothing but a cancellation."""
-        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, intercept
         self._running = True
         began = self._loop.time()
         try:
-            task_status.started()
+            started()
             await asyncio.wait({self.ended})
         finally:
             self._running = False
@@ -692,7 +536,7 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _resolve_or_task(
-    on_task: Callable[[dict[str, Any]], None],
+    on_task: Callable[[Mapping[str, Any]], None],
     resolve: Callable[[dict[str, Any] | BaseException], None],
     outcome: dict[str, Any] | BaseException,
 ) -> None:

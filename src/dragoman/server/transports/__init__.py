@@ -1,1 +1,1 @@
-"""How messages reach a server: stdio, Streamable HTTP, SSE, and the SDK's own transports."""
+"""How messages reach a server: stdio, Streamable HTTP and SSE."""

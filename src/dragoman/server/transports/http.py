@@ -28,7 +28,8 @@ from dragoman.errors import (
     ServerError,
     SessionGoneError,
 )
-from dragoman.server.protocol.wire import PLAIN, no_call_context
+from dragoman.server.protocol.context import no_call_context
+from dragoman.server.protocol.wire import PLAIN
 from dragoman.server.transports.http_client import (
     LOGIN,
     NO_VERDICT,
@@ -53,8 +54,9 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import Http
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import RequestId, Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
+    from dragoman.server.protocol.wire import Envelope, HttpOptions, Wire
     from dragoman.server.transports.http_exchange import Response
 
     Work: TypeAlias = Callable[[], Awaitable[None]]

@@ -30,8 +30,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError, ServerError
+from dragoman.server.protocol.context import caller_headers
 from dragoman.server.protocol.rpc import INVALID_REQUEST
-from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.transports.http_exchange import Exchange, MovedError
 from dragoman.server.transports.http_response import (
     challenge,
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import HeaderProvider, Http, Sse, Tls
-    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions
+    from dragoman.server.attempt import ConnectAttempt
+    from dragoman.server.protocol.wire import HttpOptions
     from dragoman.server.transports.http_exchange import Response
 
 # ── Address, proxy, certificates and sockets

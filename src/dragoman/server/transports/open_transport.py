@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.late_import import late_import_module
+from dragoman.server.process import spawn as spawning
 from dragoman.server.process.environment import StderrTail, whole_environment
 from dragoman.server.process.spawn import STDIN_GRACE, spawn
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, PLAIN
 from dragoman.server.transports.stdio import Pipe
+from dragoman.server.transports.stdio_streams import StreamPipe, start_child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.model import Transport
-    from dragoman.server.process.spawn import Prespawn
+    from dragoman.server.attempt import ConnectAttempt
+    from dragoman.server.process.spawn import Child, Prespawn
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions, Wire
+    from dragoman.server.protocol.wire import HttpOptions, Wire
+    from dragoman.server.transports.stdio_streams import StreamChild
 
 EXIT_GRACE = 0.1
 """How long after the end of its output a child may still exit, so that we can report its exit code."""
@@ -136,56 +140,40 @@ async def open_pipe(
     attempt.enter("variables")
     given = whole_environment(stdio, env)
     attempt.enter("spawn")
-    child = start.take() if start is not None else None
-    if child is None:
-        try:
-            child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
-        except FileNotFoundError as exc:
-            if stdio.cwd is None or await asyncio.to_thread(Path(stdio.cwd).is_dir):
-                raise
-            # The system reports a missing working directory in the same way as a missing program.
-            raise NotADirectoryError(errno.ENOTDIR, "its directory does not exist") from exc
-    attempt.pid = child.pid
+    owner = ChildOwner(attempt, rpc, on_end)
     log = stderr_log(stdio, name, given)
+    child: Child | StreamChild
+    pipe: Pipe | StreamPipe
     try:
-        with StderrTail(child.stderr, log) as stderr:
-            attempt.stderr = stderr
-
-            def end(reason: str) -> None:
-                if not attempt.ended_by_probe:
-                    attempt.ended_by_probe = rpc.waits_for("server/discover") and pipe.was_read()
-                # First fail the requests that were not sent: they may be retried.
-                pipe.close_stdin(reason)
-                on_end(reason)
-
-            def on_pipe_end(reason: str) -> None:
-                # An exiting process closes its pipes first; a moment later there is an exit code to report.
-                asyncio.get_running_loop().call_later(EXIT_GRACE, on_grace_over, reason)
-
-            def on_grace_over(reason: str) -> None:
-                if not child.signalled:
-                    attempt.exit_code = child.poll()
-                end(reason if attempt.exit_code is None else exit_reason(attempt.exit_code))
-
-            pipe = Pipe(
-                rpc,
-                server=name,
-                stdin=child.stdin,
-                stdout=child.stdout,
-                limit=limit,
-                on_end=on_pipe_end,
-            )
-
-            def on_exit(_: asyncio.Future[int]) -> None:
-                pipe.read_rest()
-                if child.signalled:
-                    # The exit code would only be our own signal.
-                    end(ENDED_BY_US)
-                    return
-                attempt.exit_code = child.exited.result()
-                end(exit_reason(attempt.exit_code))
-
-            child.exited.add_done_callback(on_exit)
+        with ExitStack() as stack:
+            try:
+                if spawning.HAS_POSIX_PIPES:
+                    ahead = start.take() if start is not None else None
+                    started = ahead or await spawn(
+                        stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name
+                    )
+                    attempt.stderr = stack.enter_context(StderrTail(started.stderr, log))
+                    pipe = Pipe(
+                        rpc,
+                        server=name,
+                        stdin=started.stdin,
+                        stdout=started.stdout,
+                        limit=limit,
+                        on_end=owner.on_pipe_end,
+                    )
+                    child = started
+                else:
+                    attempt.stderr = stack.enter_context(StderrTail(log=log))
+                    streams = await start_child(stdio, given, attempt.stderr)
+                    pipe = StreamPipe(rpc, server=name, child=streams, limit=limit, on_end=owner.on_pipe_end)
+                    child = streams
+            except FileNotFoundError as exc:
+                if stdio.cwd is None or await asyncio.to_thread(Path(stdio.cwd).is_dir):
+                    raise
+                # The system reports a missing working directory in the same way as a missing program.
+                raise NotADirectoryError(errno.ENOTDIR, "its directory does not exist") from exc
+            attempt.pid = child.pid
+            owner.own(child, pipe)
             try:
                 yield pipe
             finally:
@@ -198,3 +186,49 @@ async def open_pipe(
     finally:
         if log is not None:
             await log.finish()
+
+
+class ChildOwner:
+    """Finds out how one child ended, and reports it with the exit code, if there is one."""
+
+    def __init__(self, attempt: ConnectAttempt, rpc: Rpc, on_end: Callable[[str], None]) -> None:
+        self._attempt = attempt
+        self._rpc = rpc
+        self._on_end = on_end
+        self._child: Child | StreamChild | None = None
+        self._pipe: Pipe | StreamPipe | None = None
+
+    def own(self, child: Child | StreamChild, pipe: Pipe | StreamPipe) -> None:
+        """Watch a child and its pipes."""
+        self._child, self._pipe = child, pipe
+        child.exited.add_done_callback(self._on_exit)
+
+    def on_pipe_end(self, reason: str) -> None:
+        """Wait a moment: an exiting process closes its pipes first, and then has an exit code to report."""
+        asyncio.get_running_loop().call_later(EXIT_GRACE, self._on_grace_over, reason)
+
+    def _on_grace_over(self, reason: str) -> None:
+        if self._child is not None and not self._child.signalled:
+            self._attempt.exit_code = self._child.poll()
+        code = self._attempt.exit_code
+        self._end(reason if code is None else exit_reason(code))
+
+    def _on_exit(self, exited: asyncio.Future[int]) -> None:
+        assert self._child is not None  # noqa: S101 -- it has exited
+        assert self._pipe is not None  # noqa: S101 -- as above
+        self._pipe.read_rest()
+        if self._child.signalled:
+            # The exit code would only be our own signal.
+            self._end(ENDED_BY_US)
+            return
+        self._attempt.exit_code = exited.result()
+        self._end(exit_reason(exited.result()))
+
+    def _end(self, reason: str) -> None:
+        attempt = self._attempt
+        if self._pipe is not None:
+            if not attempt.ended_by_probe:
+                attempt.ended_by_probe = self._rpc.waits_for("server/discover") and self._pipe.was_read()
+            # First fail the requests that were not sent: they may be retried.
+            self._pipe.close_stdin(reason)
+        self._on_end(reason)

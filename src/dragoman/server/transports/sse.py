@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from dragoman.errors import ConnectError, ConnectionLostError, ProtocolError
-from dragoman.server.protocol.wire import PLAIN, no_call_context
+from dragoman.server.protocol.context import no_call_context
+from dragoman.server.protocol.wire import PLAIN
 from dragoman.server.transports.http import Outbox
 from dragoman.server.transports.http_client import (
     REPEATABLE,
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from dragoman.model import Sse
+    from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
+    from dragoman.server.protocol.wire import Envelope, HttpOptions, Wire
     from dragoman.server.transports.http_exchange import Response
 
 INITIALIZED_SECONDS = 5.0

@@ -9,9 +9,7 @@ ends, when a line never ends, or when the child exits, even if a grandchild stil
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import termios
 from array import array
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dragoman.server.protocol.rpc import Rpc
+
+try:
+    import fcntl
+    import termios
+except ImportError:  # Not a POSIX system.
+    fcntl = termios = None
 
 # ── Splitting chunks into lines, in linear time and bounded memory
 
@@ -72,6 +76,17 @@ class Lines:
         line = TooLong(*begun.ends, begun.size)
         begun.take()
         return line
+
+
+def feed(lines: Lines, chunk: bytes, rpc: Rpc) -> None:
+    """Handle the messages that a chunk completes."""
+    receive = rpc.receive
+    for line in lines.feed(chunk):
+        if isinstance(line, TooLong):
+            rpc.received += 1
+            rpc.salvage(line.head, line.tail, f"the message has {line.size} bytes, {TOO_LARGE} {lines.limit}")
+        else:
+            receive(line)
 
 
 # ── The transport
@@ -168,7 +183,7 @@ class Pipe:
 
     def was_read(self) -> bool:
         """Return whether the child has read anything that we wrote; `True` if that cannot be found out."""
-        if self._stdin is None or _UNREAD is None or not self._written:
+        if self._stdin is None or fcntl is None or _UNREAD is None or not self._written:
             return bool(self._written)
         unread = array("i", [0])
         try:
@@ -205,15 +220,7 @@ class Pipe:
         if not chunk:
             self._end("it closed its output")
             return 0
-        receive = self._rpc.receive
-        for line in self._lines.feed(chunk):
-            if isinstance(line, TooLong):
-                limit = self._lines.limit
-                reason = f"the message has {line.size} bytes, {TOO_LARGE} {limit}"
-                self._rpc.received += 1
-                self._rpc.salvage(line.head, line.tail, reason)
-            else:
-                receive(line)
+        feed(self._lines, chunk, self._rpc)
         if self._lines.pending > ENDLESS * self._lines.limit:
             self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
             return 0
@@ -282,7 +289,7 @@ def _nothing(_reason: str) -> None:
 
 def _widen(descriptor: int) -> None:
     """Enlarge a pipe where the system can, so that large messages need fewer writes."""
-    if _SET_PIPE_SIZE is not None:
+    if fcntl is not None and _SET_PIPE_SIZE is not None:
         try:
             fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
         except OSError:

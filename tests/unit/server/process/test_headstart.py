@@ -40,18 +40,16 @@ async def test_child_that_was_not_taken_is_ended_with_its_pipes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "wire"),
+    "transport",
     [
-        (Http("http://localhost/mcp"), "dragoman"),
-        (WAITING, "sdk"),
-        (Stdio("surely-no-such-program"), "dragoman"),
-        (Stdio(sys.executable, env_file=["missing.env"]), "dragoman"),
+        Http("http://localhost/mcp"),
+        Stdio("surely-no-such-program"),
+        Stdio(sys.executable, env_file=["missing.env"]),
     ],
-    ids=["no child", "the SDK's wire", "no such program", "no such env file"],
+    ids=["no child", "no such program", "no such env file"],
 )
-async def test_what_cannot_be_started_ahead_is_left_to_its_turn(transport: Stdio | Http, wire: str) -> None:
-    spec = ServerSpec("s", transport, wire=wire)  # type: ignore[arg-type]
-    assert await prespawn(spec, transport, os.environ) is None
+async def test_what_cannot_be_started_ahead_is_left_to_its_turn(transport: Stdio | Http) -> None:
+    assert await prespawn(ServerSpec("s", transport), transport, os.environ) is None
 
 
 async def test_no_more_are_started_ahead_than_start_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

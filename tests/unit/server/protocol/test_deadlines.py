@@ -5,8 +5,8 @@ import asyncio
 import anyio
 import pytest
 
-from dragoman.server.protocol import dispatcher as module
-from dragoman.server.protocol.dispatcher import GRAIN, Deadline, Deadlines
+from dragoman.server.protocol import deadlines as module
+from dragoman.server.protocol.deadlines import GRAIN, Deadline, Deadlines
 
 pytestmark = pytest.mark.anyio
 

@@ -14,15 +14,12 @@ from pydantic import TypeAdapter
 
 from dragoman.errors import ConnectionLostError, InvalidArgumentsError, ProtocolError
 from dragoman.server.protocol import dispatcher as dispatching
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.dispatcher import (
     JUNK_LOGGED,
     MAX_NOTIFICATIONS,
     MAX_REQUESTS,
-    Deadline,
     WireDispatcher,
-    current_deadline,
-    known_outcome,
-    raw_result,
 )
 
 if TYPE_CHECKING:
@@ -117,32 +114,15 @@ def test_the_seam_of_the_sdk_is_where_it_was() -> None:
 # ── requests of ours
 
 
-async def test_request_gets_its_result_and_the_raw_one_is_kept_for_its_task() -> None:
+async def test_request_gets_its_result() -> None:
     talk = Talk()
-
-    async def call() -> tuple[Any, Any]:
-        return await talk.dispatcher.send_raw_request(
-            "m", {"a": 1}, {"headers": {"h": "1"}}
-        ), raw_result.get()
-
-    task = asyncio.ensure_future(call())
+    task = asyncio.ensure_future(talk.dispatcher.send_raw_request("m", {"a": 1}, {"headers": {"h": "1"}}))
     await turns(2)
     (message, envelope), *_ = talk.wire.sent
     assert (message["method"], message["params"]) == ("m", {"a": 1})
     assert (envelope.method, envelope.request_id, envelope.headers) == ("m", message["id"], {"h": "1"})
     talk.answer(result={"x": 1})
-    assert await task == ({"x": 1}, {"x": 1})
-    assert raw_result.get() is None
-
-
-async def test_listing_is_cleaned_for_the_session_of_a_modern_server_and_kept_raw_for_us() -> None:
-    talk = Talk()
-    talk.dispatcher.cleans_results = True
-    task = talk.begin("tools/list")
-    await turns(2)
-    talk.answer(result={"tools": [{"name": "a", "outputSchema": {"pattern": "(a+)+$"}}, 5]})
-    assert (await task)["tools"] == [{"name": "a", "inputSchema": {"type": "object"}}]
-    assert talk.dispatcher.listing == [{"name": "a", "outputSchema": {"pattern": "(a+)+$"}}]
+    assert await task == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +137,7 @@ async def test_what_a_modern_server_forgets_to_say_is_filled_in(
     method: str, filled_in: dict[str, Any]
 ) -> None:
     talk = Talk()
-    talk.dispatcher.cleans_results = True
+    talk.dispatcher.is_modern = True
     for said in ({}, {"resultType": "input_required"}):
         task = talk.begin(method)
         await turns(2)
@@ -199,11 +179,8 @@ async def test_deadline_of_the_whole_call_ends_a_request_and_may_be_put_off() ->
     talk = Talk()
     loop = asyncio.get_running_loop()
     until = Deadline(loop.time() + 0.02)
-    token = current_deadline.set(until)
-    try:
-        task = talk.begin(timeout=60)
-    finally:
-        current_deadline.reset(token)
+    task = asyncio.ensure_future(talk.dispatcher.request("m", None, {"timeout": 60}, end=until))
+    await turns(2)
     until.at += 0.05
     with anyio.fail_after(5), pytest.raises(MCPError):
         await task
@@ -214,25 +191,6 @@ async def test_deadline_that_has_passed_ends_a_request_at_once() -> None:
     talk = Talk()
     with anyio.fail_after(5), pytest.raises(MCPError):
         await talk.begin(timeout=-1)
-
-
-async def test_outcome_that_is_known_is_not_asked_for_and_counts_once() -> None:
-    talk = Talk()
-
-    async def ask() -> list[Any]:
-        known_outcome.set({"x": 1})
-        got: list[Any] = [await talk.dispatcher.send_raw_request("m", {}), raw_result.get()]
-        known_outcome.set(MCPError(code=-5, message="no"))
-        with pytest.raises(MCPError, match="no"):
-            await talk.dispatcher.send_raw_request("m", {})
-        return got
-
-    assert await ask() == [{"x": 1}, {"x": 1}]
-    assert talk.wire.sent == []
-    task = talk.begin("m")
-    await turns(2)
-    talk.answer(result={"x": 2})
-    assert await task == {"x": 2}
 
 
 async def test_end_of_the_wire_gives_each_call_of_a_tool_an_error_of_its_own() -> None:

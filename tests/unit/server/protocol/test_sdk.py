@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from dragoman import McpManager
 from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
 from dragoman.model import Http, ServerSpec, Stdio
+from dragoman.server.attempt import ConnectAttempt
 from dragoman.server.process.environment import SAFE_VARIABLES
 from dragoman.server.protocol import sdk
-from dragoman.server.protocol.wire import ConnectAttempt
 from dragoman.version import VERSION
 
 pytestmark = pytest.mark.anyio
@@ -199,19 +200,17 @@ class OtherWay(ClientSession):
 def moved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sdk, "_fault", None)
     match request.param:
-        case "stamp":
-            monkeypatch.setattr(sdk, "_stamp_of", lambda _: None)
         case "dispatcher":
             monkeypatch.setattr(sdk.WireDispatcher, "run", None)
         case session:
             monkeypatch.setattr(sdk, "ClientSession", session)
 
 
-MOVED = [NoDispatcher, OtherWay, "stamp", "dispatcher"]
+MOVED = [NoDispatcher, OtherWay, "dispatcher"]
 
 
 @pytest.mark.parametrize("moved", MOVED, indirect=True)
-async def test_where_the_seam_has_moved_servers_use_the_sdks_transports(
+async def test_where_the_seam_has_moved_the_session_runs_over_streams(
     moved: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     specs = [ServerSpec(name, Stdio(sys.executable, [PLAIN])) for name in ("one", "two")]
@@ -219,6 +218,27 @@ async def test_where_the_seam_has_moved_servers_use_the_sdks_transports(
         assert await mcp.wait_ready()
         results = [await mcp.call(f"mcp_{name}_echo", {"text": name}) for name in ("one", "two")]
     assert [result.text for result in results] == ["one", "two"]
-    (said,) = [line for line in caplog.messages if "cannot use its own transports" in line]
+    (said,) = [line for line in caplog.messages if "runs over streams" in line]
     assert f"dragoman {VERSION}" in said
     assert f"mcp {version('mcp')}" in said
+
+
+SOURCES = Path(sdk.__file__).resolve().parents[2]
+OF_THE_SDK = re.compile(r"(?:session|provider|context)\._(?!_)\w+|[\"']_(?:stamp|auth_flow|dispatcher)[\"']")
+
+
+@pytest.mark.requirement("excel-6.3")
+def test_no_private_name_of_the_sdk_is_used() -> None:
+    """Of the objects that the SDK makes: its session, and its provider of logins with its context."""
+    files = [
+        *SOURCES.glob("server/protocol/*.py"),
+        *SOURCES.glob("server/oauth/*.py"),
+        SOURCES / "server/connection.py",
+    ]
+    found = [(file.name, use) for file in files for use in OF_THE_SDK.findall(file.read_text("utf-8"))]
+    assert found == []
+
+
+def test_a_private_name_would_be_found() -> None:
+    for use in ("provider._auth_flow", 'getattr(session, "_stamp")', "self._session._dispatcher"):
+        assert OF_THE_SDK.search(use)

@@ -14,9 +14,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
+from dragoman.model import Handlers
+from dragoman.server.connection import sdk_answers
 from dragoman.server.protocol import sdk
+from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.dispatcher import WireDispatcher
-from dragoman.server.protocol.session import MANY_PIECES, Session, is_plain_result
+from dragoman.server.protocol.extensions import declared_extensions
+from dragoman.server.protocol.outgoing import Outgoing
+from dragoman.server.protocol.session import CLIENT_INFO, MANY_PIECES, Session, is_plain_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -39,6 +44,9 @@ class Script:
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self.answers = answers
+        self.tools: Any = [{"name": "t", "inputSchema": HEADERS}]
+        self.page: dict[str, Any] = {}
+        """What else a page of the listing says."""
         self.calls: list[dict[str, Any]] = []
         self.headers: list[Any] = []
         self.dispatcher = WireDispatcher("s")
@@ -52,9 +60,8 @@ class Script:
                 self.headers.append(envelope.headers)
                 outcome = self.answers.pop(0)
             case "tools/list":
-                tool = {"name": "t", "inputSchema": HEADERS}
-                page = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
-                outcome = {"result": page}
+                page = {"tools": self.tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+                outcome = {"result": {**page, **self.page}}
             case "initialize":
                 info = {"name": "s", "version": "1"}
                 version = LATEST_HANDSHAKE_VERSION
@@ -78,22 +85,37 @@ class Script:
                 "resultType": "complete",
             }
         )
-        async with ClientSession(dispatcher=self.dispatcher, **more) as session:
+        declared = {"client_info": CLIENT_INFO, **more}
+        async with ClientSession(dispatcher=self.dispatcher, **declared) as session:
             await sdk.negotiate(session, "auto", sdk.Era(mode, None if mode == "legacy" else discover))
-            yield Session(session, self.dispatcher, stamp=sdk._stamp_of(session))
+            yield Session(session, self.dispatcher, capabilities=sdk.client_capabilities(more))
 
 
+def call(tool: str, arguments: dict[str, Any], **more: Any) -> Outgoing:
+    return Outgoing(tool, arguments, Deadline.after(20), **more)
+
+
+ANSWERING = Handlers(
+    elicitation=lambda *_: {},
+    sampling=lambda *_: {},
+    list_roots=lambda *_: {},
+)
+
+
+@pytest.mark.parametrize("declared", [{}, {**declared_extensions(), **sdk_answers(ANSWERING, "s")}])
 @pytest.mark.parametrize("mode", ["legacy", LATEST_MODERN_VERSION])
-async def test_call_is_sent_as_the_session_of_the_sdk_sends_it(mode: str) -> None:
+async def test_call_is_sent_as_the_session_of_the_sdk_sends_it(mode: str, declared: dict[str, Any]) -> None:
     final = {"result": {**TEXT, "resultType": "complete"}}
     script = Script([final, final])
-    async with script.session(mode) as session:
-        answer = await session.call_tool("t", {"a": 1, "b": None}, meta={"k": "v"})
-        await session._session.call_tool("t", {"a": 1, "b": None}, meta={"k": "v"})
+    async with script.session(mode, **declared) as session:
+        await session.list_page("tools", None)
+        await session._session.list_tools()
+        answer = await session.call_tool(call("t", {"a": "eu", "b": None}, meta={"k": "v"}))
+        await session._session.call_tool("t", {"a": "eu", "b": None}, meta={"k": "v"})
     assert [part.text for part in answer.parts] == ["done"]
     assert script.calls[0] == script.calls[1]
     assert script.headers[0] == script.headers[1]
-    assert script.calls[0]["arguments"] == {"a": 1, "b": None}
+    assert script.calls[0]["arguments"] == {"a": "eu", "b": None}
     assert script.calls[0]["_meta"]["k"] == "v"
 
 
@@ -105,7 +127,7 @@ async def test_input_that_the_server_wants_is_given_and_the_first_answer_counts(
         return types.ElicitResult(action="accept", content={"x": "y"})
 
     async with script.session(elicitation_callback=answer_form) as session:
-        answer = await session.call_tool("t", {})
+        answer = await session.call_tool(call("t", {}))
     assert [part.text for part in answer.parts] == ["done"]
     assert len(script.calls) == 2
     assert script.calls[1]["requestState"] == "s1"
@@ -116,7 +138,7 @@ async def test_refused_headers_are_mended_with_a_new_listing_and_one_more_reques
     refused = {"error": {"code": types.HEADER_MISMATCH, "message": "headers"}}
     script = Script([refused, {"result": {**TEXT, "resultType": "complete"}}])
     async with script.session() as session:
-        answer = await session.call_tool("t", {"a": "eu"})
+        answer = await session.call_tool(call("t", {"a": "eu"}))
     assert [part.text for part in answer.parts] == ["done"]
     assert len(script.calls) == 2
     assert "eu" in script.headers[1].values()
@@ -127,15 +149,15 @@ async def test_other_refusals_reach_the_caller() -> None:
     script = Script([{"error": {"code": -32602, "message": "no"}}])
     async with script.session() as session:
         with pytest.raises(MCPError, match="no"):
-            await session.call_tool("t", {})
+            await session.call_tool(call("t", {}))
     assert len(script.calls) == 1
 
 
-async def test_result_that_is_none_is_refused_by_the_session() -> None:
+async def test_result_that_is_none_is_refused() -> None:
     script = Script([{"result": {"content": "text", "resultType": "complete"}}])
     async with script.session() as session:
         with pytest.raises(ValueError, match="content"):
-            await session.call_tool("t", {})
+            await session.call_tool(call("t", {}))
 
 
 PLAIN = [
@@ -204,9 +226,10 @@ async def test_server_is_judged_as_the_session_of_the_sdk_judges_it(mode: str, r
     script = Script([{"result": raw}, {"result": raw}])
     verdicts: list[bool] = []
     async with script.session(mode) as session:
-        for call in (session.call_tool, session._session.call_tool):
+        ways = (lambda: session.call_tool(call("t", {})), lambda: session._session.call_tool("t", {}))
+        for way in ways:
             try:
-                await call("t", {})
+                await way()
             except (ValueError, RuntimeError, MCPError):
                 verdicts.append(False)
             else:
@@ -220,7 +243,7 @@ async def test_all_pieces_of_a_result_come_in_order(pieces: int) -> None:
     content = [{"type": "text", "text": f"{number}"} for number in range(pieces)]
     script = Script([{"result": {"content": content, "resultType": "complete"}}])
     async with script.session() as session:
-        answer = await session.call_tool("t", {})
+        answer = await session.call_tool(call("t", {}))
     assert [part.text for part in answer.parts] == [f"{number}" for number in range(pieces)]
 
 
@@ -228,7 +251,7 @@ async def test_plain_result_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -
     script = Script([{"result": {**TEXT, "resultType": "complete"}}])
     async with script.session() as session:
         monkeypatch.setattr(session._session, "send_request", None)
-        answer = await session.call_tool("t", {})
+        answer = await session.call_tool(call("t", {}))
     assert [part.text for part in answer.parts] == ["done"]
 
 
@@ -236,5 +259,75 @@ async def test_refusal_of_a_server_of_the_older_era_reaches_the_caller() -> None
     script = Script([{"error": {"code": -32602, "message": "no"}}])
     async with script.session("legacy") as session:
         with pytest.raises(MCPError, match="no"):
-            await session.call_tool("t", {})
+            await session.call_tool(call("t", {}))
     assert len(script.calls) == 1
+
+
+# Listings
+
+
+MODES = pytest.mark.parametrize("mode", ["legacy", LATEST_MODERN_VERSION])
+STRANGE = [
+    {"name": "a", "inputSchema": schema}
+    for schema in (None, "no", {"type": "string"}, {"properties": []}, {"properties": None})
+]
+
+
+async def listed(mode: str, tools: Any, **page: Any) -> tuple[list[dict[str, Any]], str | None]:
+    script = Script([])
+    script.tools, script.page = tools, page
+    async with script.session(mode) as session:
+        return await session.list_page("tools", None)
+
+
+@MODES
+async def test_entries_of_a_listing_stay_as_they_are(mode: str) -> None:
+    tool = {
+        "name": "a",
+        "description": "d",
+        "inputSchema": {"type": "object", "properties": {"x": {"type": "string"}}},
+        "outputSchema": {"type": "object", "pattern": "(a+)+$"},
+        "annotations": {"readOnlyHint": "yes"},
+    }
+    assert await listed(mode, [tool, *STRANGE], nextCursor="c") == ([tool, *STRANGE], "c")
+
+
+@MODES
+@pytest.mark.parametrize("entry", [None, 7, "x", [], {}, {"name": None}, {"name": 5}, {"name": ["a"]}])
+async def test_entry_that_is_no_tool_costs_only_itself(mode: str, entry: Any) -> None:
+    kept, _ = await listed(mode, [entry, {"name": "good"}])
+    assert kept == [tool for tool in [entry, {"name": "good"}] if isinstance(tool, dict)]
+
+
+@MODES
+@pytest.mark.parametrize("tools", [None, 5, "x", {}])
+async def test_listing_that_is_no_list_is_empty(mode: str, tools: Any) -> None:
+    assert await listed(mode, tools) == ([], None)
+
+
+@MODES
+@pytest.mark.parametrize(("cursor", "following"), [(None, None), (5, None), ({}, None), ([], None), ("", "")])
+async def test_only_a_text_is_a_cursor(mode: str, cursor: Any, following: str | None) -> None:
+    assert await listed(mode, [], nextCursor=cursor) == ([], following)
+
+
+async def test_tool_whose_headers_are_not_valid_is_skipped_by_a_modern_server_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wrong = {"type": "object", "properties": {"a": {"type": "array", "x-mcp-header": "Region"}}}
+    tools = [{"name": "a", "inputSchema": wrong}, {"name": "b", "inputSchema": HEADERS}]
+    assert await listed("legacy", tools) == (tools, None)
+    assert not caplog.messages
+    assert await listed(LATEST_MODERN_VERSION, tools) == (tools[1:], None)
+    assert "s: tool `a` is skipped: its headers are not valid" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [(5000, 5.0), (2.5, 0.0025), (-1, 0.0), (True, 0.0), ("5", 0.0), (10**400, 1e12)]
+)
+async def test_time_that_a_listing_may_be_used_is_a_number(ttl: Any, seconds: float) -> None:
+    script = Script([])
+    script.page = {"ttlMs": ttl, "cacheScope": "private"}
+    async with script.session() as session:
+        await session.list_page("tools", None)
+        assert session.freshness == (seconds, True)

@@ -36,7 +36,8 @@ from dragoman.errors import (
     SessionGoneError,
 )
 from dragoman.model import Http, Tls
-from dragoman.server.protocol.wire import Envelope, with_headers
+from dragoman.server.protocol.context import with_headers
+from dragoman.server.protocol.wire import Envelope
 from dragoman.server.transports import http as http_wire
 from dragoman.server.transports.http import open_http
 from dragoman.server.transports.http_client import tls_context

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from dragoman.model import Stdio
+from dragoman.server.attempt import ConnectAttempt
 from dragoman.server.process import spawn as children
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import ConnectAttempt
 from dragoman.server.transports.open_transport import ENDED_BY_US, exit_reason, open_wire
 
 pytestmark = [

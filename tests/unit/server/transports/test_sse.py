@@ -9,7 +9,7 @@ from tests.servers.http_peer import GUARD, Peer
 
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError
 from dragoman.model import Sse
-from dragoman.server.protocol.wire import with_headers
+from dragoman.server.protocol.context import with_headers
 from dragoman.server.transports.sse import open_sse
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from dragoman import McpManager, call
+from dragoman.call import pipeline
+from dragoman.call.outcome import unavailable
 from dragoman.errors import HttpStatusError, ToolUnavailableError, UnknownToolError
 from dragoman.model import ServerSpec, Stdio, ToolDef
-from dragoman.server.retries import unavailable
 from dragoman.tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.requirement(
@@ -60,5 +61,5 @@ def test_summary_of_arguments_is_short_and_without_secrets() -> None:
     text = call.summary(arguments)
     assert "p1" not in text
     assert "t1" not in text
-    assert len(call.summary(["x" * 50] * 100)) <= call.SUMMARY_CHARS + 1
+    assert len(call.summary(["x" * 50] * 100)) <= pipeline.SUMMARY_CHARS + 1
     assert json.loads(call.summary({"a": 1})) == {"a": 1}

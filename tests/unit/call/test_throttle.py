@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.server.throttle import BURST, CallThrottle
+from dragoman.call.context import BURST, CallThrottle
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-concurrency")]
 

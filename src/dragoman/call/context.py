@@ -1,0 +1,264 @@
+"""What a call needs, what it may be told, and what all calls share."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dragoman.model import Continuation, Texts, ToolResult
+from dragoman.observe.metrics import Metrics
+from dragoman.server.protocol.outgoing import Traffic
+from dragoman.storage.tasks import TaskStore
+from dragoman.struct import Struct, field
+from dragoman.tools.schema.validate import Validators
+from dragoman.trust.gate import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from dragoman.events import Event
+    from dragoman.model import ApprovalHandler, Audience, ProgressHandler, ServerSpec
+    from dragoman.observe.call_log import CallLog
+    from dragoman.server.supervisor import Supervisor
+    from dragoman.storage.results import ResultStore
+    from dragoman.tools.registry import ToolRegistry
+    from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.schema.coerce import ArgumentChange
+    from dragoman.tools.view import ToolView
+
+logger = logging.getLogger("dragoman.calls")
+logger.addHandler(logging.NullHandler())
+
+
+_RUN = secrets.token_hex(4)
+_NUMBERS = itertools.count(1)
+
+BURST = 200
+"""About 15 ms of work."""
+
+
+class CallThrottle:
+    """Starts calls in their order, at most `BURST` in one iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        """How many calls began since the last `_next_turn`, which need not be in this iteration."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._planned = False
+
+    def has_room(self) -> bool:
+        """Begin a call now and return True, or return False if it must wait for its `turn`."""
+        if self._waiting or self._begun >= BURST:
+            return False
+        self._begun += 1
+        if self._begun == BURST and not self._planned:
+            # Counting needs the loop only now: a callback for each call would cost an iteration of the loop.
+            self._plan()
+        return True
+
+    async def turn(self) -> None:
+        """Wait until a call for which `has_room` was false may begin."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if not self._planned:
+            self._plan()
+        await waiting
+
+    def _plan(self) -> None:
+        self._planned = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._begun, self._planned = 0, False
+        while self._waiting and self._begun < BURST:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                self._begun += 1
+        if self._begun:
+            self._plan()
+
+
+LINES_PER_TURN = 20
+
+
+class FailureLog:
+    """Logs failed calls, at most `LINES_PER_TURN` in one iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        """How many lines were written in this iteration of the loop."""
+        self._more: dict[tuple[str, str], tuple[int, str, str]] = {}
+        """By server and error code: how many more calls failed, the last one, and its error."""
+
+    def note(self, server: str, code: str, call: str, error: str | None) -> None:
+        """Log that a call failed.
+
+        Args:
+            server: The server of the tool; empty for a built-in tool.
+            code: The stable code of the error.
+            call: The call, as `id of tool`.
+            error: The error that the caller gets.
+        """
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        if self._lines < LINES_PER_TURN:
+            self._lines += 1
+            logger.error("%s: call %s failed: %s", server or "builtin", call, error)
+        else:
+            known = self._more.get((server, code))
+            self._more[server, code] = (known[0] + 1 if known else 1, call, error or "")
+
+    def _end_turn(self) -> None:
+        self._lines = 0
+        more, self._more = self._more, {}
+        for (server, code), (count, call, error) in more.items():
+            line = "%s: %d more calls failed at the same time (%s), the last is call %s: %s"
+            logger.error(line, server or "builtin", count, code, call, error)
+
+
+class CallContext(Struct, kw_only=True):
+    """What a call needs: the tools, the servers, and the rules."""
+
+    registry: ToolRegistry | ToolView
+    """The tools that can be called."""
+    supervisors: Mapping[str, Supervisor]
+    publish: Callable[[Event], None]
+    has_listeners: Callable[[], bool] = lambda: True
+    """Return whether the events have a subscriber; without one, no events of calls are created."""
+    validators: Validators = field(default_factory=Validators)
+    coerce: bool = False
+    """Whether arguments of the wrong type are coerced, for servers whose spec does not say."""
+    sources_in_text: bool = False
+    """Whether texts end with their sources, for servers whose spec does not say."""
+    for_model: bool = False
+    """Whether a model reads the results: their texts end with their sources, whatever a spec says."""
+    texts: Texts = field(default_factory=Texts)
+    """The application's own words."""
+    budget: TextBudget | None = None
+    """The limit for the text of a result; unlimited by default."""
+    spill: ResultStore | None = None
+    """Keeps results over the budget, and binary parts."""
+    failures: FailureLog = field(default_factory=FailureLog)
+    throttle: CallThrottle = field(default_factory=CallThrottle)
+    gate: Gate = field(default_factory=Gate)
+    """Decides whether a call is made; the default allows every call."""
+    metrics: Metrics = field(default_factory=Metrics)
+    log: CallLog | None = None
+    tasks: TaskStore = field(default_factory=TaskStore)
+    server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
+    """Returns the fingerprint of a server's entry, without its secrets."""
+    user: str = ""
+    """Whose calls these are, in a program with many users."""
+    audience: Audience = "model"
+    """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
+    ask: bool | ApprovalHandler = False
+    """Whether a call that no rule decides needs a yes, unless the tool is read-only; a function is asked
+    instead of `Handlers.approval`."""
+    while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None
+    """Entered before a person is asked about a call, and left before the call is sent."""
+
+
+def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
+    """Return a context for other tools by the same rules; its calls are not counted, logged or published."""
+    return context.replace(registry=registry, metrics=Metrics(), log=None, has_listeners=lambda: False)
+
+
+class Forwarded(Struct, kw_only=True):
+    """What another client sent with a call that is forwarded for it; the result has the raw answer."""
+
+    inputs: Mapping[str, Any] | None = None
+    """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of its request that goes on to the server."""
+    takes_tasks: bool = False
+    """Whether it follows tasks itself: then the raw answer may be one."""
+    renders: bool = False
+    """Whether sources and notes are added as blocks of their own, where the library adds them to the text."""
+
+
+class Caller(Protocol):
+    """A function that calls a tool like `McpManager.call`."""
+
+    async def __call__(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call the tool."""
+        ...
+
+
+class CallMode(Struct, kw_only=True):
+    """How a call differs from one that waits for its result."""
+
+    detach: bool = False
+    """Whether a call that becomes a task ends with that task."""
+    pauses: bool = False
+    """Whether a call that asks a person ends with the questions."""
+    paused: Continuation | None = None
+    """The call that goes on, with all answers."""
+
+
+class Call:
+    """One call in progress."""
+
+    __slots__ = (
+        "arguments",
+        "began",
+        "changes",
+        "fields",
+        "forwarded",
+        "id",
+        "meta",
+        "mode",
+        "name",
+        "on_progress",
+        "timeout",
+        "traffic",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        arguments: object,
+        timeout: float | None,
+        on_progress: ProgressHandler | None,
+        forwarded: Forwarded | None,
+        meta: Mapping[str, Any] | None,
+        mode: CallMode | None,
+    ) -> None:
+        self.name = name
+        self.forwarded = forwarded
+        self.meta = meta
+        self.mode = mode
+        self.arguments = arguments
+        self.timeout = timeout
+        self.on_progress = on_progress
+        self.id = f"{_RUN}-{next(_NUMBERS)}"
+        self.began = time.monotonic()
+        self.fields: dict[str, Any] = {}
+        """The arguments that are sent: validated, and coerced if need be."""
+        self.changes: Sequence[ArgumentChange] = ()
+        self.traffic = Traffic()
+
+    @property
+    def passes_tasks_on(self) -> bool:
+        """Whether its client follows tasks itself."""
+        return self.forwarded is not None and self.forwarded.takes_tasks
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self.began
