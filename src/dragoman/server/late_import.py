@@ -6,8 +6,8 @@ import each other in cycles, and two threads that enter such a cycle at differen
 
 We use the SDK's `ClientSession`, whose module imports what it needs. But every import of it first runs
 `mcp/__init__.py`, which imports all of the SDK with its server and the web framework: 19 MiB, 594 modules
-instead of 340, and 0.72 s of CPU instead of 0.63. So these packages run their `__init__.py` at the first use of
-a name in it, which other programs in the process do not notice.
+instead of 340, and 0.72 s of CPU instead of 0.63. So these packages run their `__init__.py` at the first use
+of a name in it, which other programs in the process do not notice.
 """
 
 from __future__ import annotations

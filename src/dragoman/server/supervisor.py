@@ -58,7 +58,7 @@ MAX_WAITING = 10_000
 """Calls that may wait for their turn on a server with `max_concurrency`."""
 
 
-class Lease:
+class Acquired:
     """The connection of a server for one request; `Supervisor.acquire` makes it.
 
     It is a class because every call passes here: `asynccontextmanager` takes three times as long.
@@ -289,7 +289,7 @@ class Supervisor(ConnectionEvents):
             await self._settled.wait()
         return self._state
 
-    def acquire(self, deadline: Deadline) -> Lease:
+    def acquire(self, deadline: Deadline) -> Acquired:
         """Return the connection for one request, as an async context manager, for any task.
 
         Entering waits for a concurrency slot and for the server to be ready, and starts a server that is not
@@ -304,7 +304,7 @@ class Supervisor(ConnectionEvents):
             ServerNotReadyError: The server is not connected, and could not be in time.
             TimeoutError: Time ran out while waiting for a concurrency slot.
         """
-        return Lease(self._take(deadline), self._give_back)
+        return Acquired(self._take(deadline), self._give_back)
 
     async def _take(self, deadline: Deadline) -> Connection:
         self._last_used = time.monotonic()

@@ -48,7 +48,7 @@ from dragoman.server.process.orphans import (
     with_id,
 )
 from dragoman.server.process.watchdog import (
-    Order,
+    StartOrder,
     Ward,
     Watchdog,
     WatchdogError,
@@ -120,7 +120,7 @@ class _Spawner:
 
         return run
 
-    def launch(self, order: Order, pipes: Sequence[int], *, waits: bool) -> Running:
+    def launch(self, order: StartOrder, pipes: Sequence[int], *, waits: bool) -> Running:
         """Start a child through the watchdog, or directly if there is none or we cannot wait for it.
 
         Raises:
@@ -516,7 +516,7 @@ def _start(
         argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
         if container is not None:
             private_folder(ledger.folder)
-        order = Order(argv, env, cwd, new_tag())
+        order = StartOrder(argv, env, cwd, new_tag())
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         stderr, theirs_err = os.pipe()
@@ -543,7 +543,7 @@ def _start(
 class _Direct:
     """A child that was started without the watchdog."""
 
-    def __init__(self, order: Order, pipes: Sequence[int]) -> None:
+    def __init__(self, order: StartOrder, pipes: Sequence[int]) -> None:
         argv = list(order.argv)
         with _spawner.once:
             prefix = _death_guard()

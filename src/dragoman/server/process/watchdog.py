@@ -48,7 +48,7 @@ class WatchdogError(Exception):
     """The watchdog does not answer: it has exited, or never started."""
 
 
-class Order(NamedTuple):
+class StartOrder(NamedTuple):
     """A server to start."""
 
     argv: Sequence[str]
@@ -182,7 +182,7 @@ class Watchdog:
         finally:
             theirs.close()
 
-    def start(self, order: Order, pipes: Sequence[int]) -> Ward:
+    def start(self, order: StartOrder, pipes: Sequence[int]) -> Ward:
         """Start a server.
 
         Args:
@@ -214,7 +214,7 @@ class Watchdog:
             ours.pop_all()
         return Ward(self, pid, status, told)
 
-    def _answer(self, status: int, order: Order) -> tuple[int, bytes]:
+    def _answer(self, status: int, order: StartOrder) -> tuple[int, bytes]:
         """Wait for the reply to an order; return the process id, and what else was read."""
         poll = select.poll()
         poll.register(status, select.POLLIN)
@@ -318,7 +318,7 @@ def mark_limits(pid: int, tag: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_RTTIME, (tag, tag))
 
 
-def _encoded(order: Order) -> bytes:
+def _encoded(order: StartOrder) -> bytes:
     if any(not name or "=" in name for name in order.env):
         msg = "the environment has a variable whose name is empty or contains `=`"
         raise ValueError(msg)
