@@ -211,9 +211,7 @@ class Parts:
         """What calls need; the pipeline of calls is imported for it."""
         from dragoman.call import CallContext  # Loaded after the start, or by the first call in a thread.
 
-        program = self.context.program_calls
-        shared = {} if program is None else {"failures": program().failures, "throttle": program().throttle}
-        return CallContext(
+        context = CallContext(
             registry=self.registry,
             supervisors=self.supervisors,
             publish=self.bus.publish,
@@ -226,8 +224,11 @@ class Parts:
             tasks=TaskStore(user=self.user),
             server_key=self.server_key,
             user=self.user,
-            **shared,
         )
+        if self.context.program_calls is None:
+            return context
+        program = self.context.program_calls()
+        return context.replace(failures=program.failures, throttle=program.throttle)
 
     @cached_property
     def run(self) -> Callable[..., Awaitable[ToolResult]]:
