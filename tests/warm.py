@@ -39,8 +39,13 @@ BESIDE = (
     "rich.live",
     "rich.markdown",
     "pyte",
+    "mcp.server.lowlevel.server",
+    "mcp.server.stdio",
+    "mcp.server.subscriptions",
 )
 SIZE = 1 << 20
+SDK_SERVERS = {"official.py", "all_features.py"}
+CLIENT = Path(__file__).with_name("warm_client.py")
 
 
 class Warm:
@@ -69,6 +74,7 @@ class Warm:
             "words": list(words),
             "environment": dict(environment),
             "folder": str(folder or Path.cwd()),
+            "kind": "program" if code is None else "code",
             "code": code,
             "terminal": terminal,
         }
@@ -137,6 +143,13 @@ def run(
             stream.seek(0)
             texts.append(stream.read().decode("utf-8", "replace"))
         return subprocess.CompletedProcess(list(words), ended, *texts)
+
+
+def server_command(script: Path, *words: str) -> list[str]:
+    """Return the command of a test server: a warm one if it would import the SDK, which takes a second."""
+    if script.name in SDK_SERVERS:
+        return [sys.executable, "-S", "-E", str(CLIENT), address(), str(script), *words]
+    return [sys.executable, str(script), *words]
 
 
 @cache
@@ -213,6 +226,9 @@ def watch(client: socket.socket, pid: int, streams: list[int]) -> None:
         os.close(number)
     with suppress(OSError):  # the test may have ended before it
         client.send(str(pid).encode())
+    program = os.pidfd_open(pid)
+    if client in select.select([client, program], [], [])[0]:  # the test, or the client, is gone
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     with suppress(OSError):
         client.send(str(status).encode())
@@ -240,20 +256,28 @@ def run_as_told(order: dict[str, Any], streams: list[int]) -> None:
             stream.reconfigure(line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.path.insert(0, "" if order["code"] is not None else order["folder"])
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
-    if order["code"] is None:
-        sys.argv = [str(Path(sys.executable).with_name("dragoman")), *order["words"]]
-        from dragoman.cli.entry import main as start
+    match order["kind"]:
+        case "program":
+            sys.path.insert(0, order["folder"])
+            sys.argv = [str(Path(sys.executable).with_name("dragoman")), *order["words"]]
+            from dragoman.cli.entry import main as start
 
-        start()
-    else:
-        import warnings
+            start()
+        case "script":
+            script = Path(order["words"][0])
+            sys.path.insert(0, str(script.parent))
+            sys.argv = order["words"]
+            module.__file__ = str(script)
+            exec(compile(script.read_bytes(), script, "exec"), module.__dict__)
+        case _:
+            import warnings
 
-        warnings.simplefilter("error")
-        sys.argv = ["-c", *order["words"]]
-        exec(compile(order["code"], "<string>", "exec"), module.__dict__)
+            warnings.simplefilter("error")
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *order["words"]]
+            exec(compile(order["code"], "<string>", "exec"), module.__dict__)
 
 
 if __name__ == "__main__":

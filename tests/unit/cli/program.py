@@ -94,7 +94,8 @@ def dragoman_process(
 
 def entry(script: str, *args: str, **more: Any) -> dict[str, Any]:
     """Return the entry of one of tests/servers."""
-    return {"command": sys.executable, "args": [str(SERVERS / script), *args], **more}
+    command, *words = warm.server_command(SERVERS / script, *args)
+    return {"command": command, "args": words, **more}
 
 
 def configure(**servers: dict[str, Any]) -> Path:
