@@ -40,11 +40,12 @@ BESIDE = (
     "rich.markdown",
     "pyte",
     "mcp.server.lowlevel.server",
+    "mcp.server.mcpserver",
     "mcp.server.stdio",
     "mcp.server.subscriptions",
 )
 SIZE = 1 << 20
-SDK_SERVERS = {"official.py", "all_features.py"}
+SDK_SERVERS = {"official.py", "all_features.py", "asking.py", "changing.py"}
 CLIENT = Path(__file__).with_name("warm_client.py")
 
 
