@@ -10,6 +10,8 @@ ARGS ?=
 # Number of parallel test processes; 0 runs the tests in one process, for debuggers. Many tests wait for a
 # process or a timer: three test processes left a fifth of two cores idle.
 WORKERS ?= 4
+# A package of src/dragoman, whose tests are to be run; tests/areas.py knows which they are.
+AREA ?=
 
 # The first Python that is new enough; choose another with PYTHON=/path/to/python3.
 ifndef PYTHON
@@ -51,16 +53,17 @@ example: env-run ## Run an example program (NAME=excelmanus, legal, otter, kode 
 	@set -a; [ ! -f examples/$(NAME)/example.env ] || . ./examples/$(NAME)/example.env; set +a; \
 		export PATH="$(EXAMPLE_PATH):$$PATH"; exec $(BIN)/python examples/$(NAME)/main.py
 
-test: lint types unit ## Run everything that CI checks: format, lint, types, all tests
+test: lint types unit ## Run everything that CI checks: format, lint, types, all tests (AREA=server for one package)
 	@printf '\n── all checks passed\n'
 
 fresh: python-found ## Run the demo, all examples and all checks as on a new machine (ONLY="run legal")
 	@$(PYTHON) scripts/fresh.py $(ONLY)
 
 # In the order of their names, the many small files of tests/unit come last, and no process is left with a long one.
-unit: env-dev servers ## Run only the tests (ARGS="-k name", WORKERS=0 for one process)
+unit: env-dev servers ## Run only the tests (ARGS="-k name", AREA=server, WORKERS=0 for one process)
 	$(call section,tests)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { code=$$?; [ $$code = 1 ] || exit $$code; \
+	@files=""; if [ -n "$(AREA)" ]; then files=$$($(PYTHON) tests/areas.py $(AREA)) || exit 2; fi; \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $$files || { code=$$?; [ $$code = 1 ] || exit $$code; \
 		printf '\n── once more, alone: what fails here too is broken, what passes is unsteady and needs a fix\n'; \
 		exec $(BIN)/python -m pytest --last-failed --maxfail 3 $(ARGS); }
 

@@ -357,7 +357,8 @@ def run_tests(requirements: Sequence[str], files: Sequence[str]) -> int:
     import pytest
 
     selection = Selection(requirements)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", f"timeout={LONGEST_TEST}"]
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = [*quiet, "-o", f"timeout={LONGEST_TEST}", "--hypothesis-profile=mutants"]
     code = int(pytest.main([*options, *files], plugins=[selection]))
     if selection.broken or code not in {SURVIVED, CAUGHT}:
         print(selection.broken or f"pytest ended with {code}")

@@ -35,8 +35,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run of `make test`; `make prove` draws new ones (--hypothesis-profile=prove).
-hypothesis.settings.register_profile("test", derandomize=True, deadline=None, database=None)
+# The same few examples in every run of `make test`; `make prove` draws new ones, and many (--hypothesis-profile=prove).
+hypothesis.settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=30)
+# A seeded fault has to be found each time, so `make prove ONLY=mutants` draws more of the same examples.
+hypothesis.settings.register_profile(
+    "mutants", derandomize=True, deadline=None, database=None, max_examples=300
+)
 hypothesis.settings.register_profile("prove", deadline=None, database=None, max_examples=500)
 hypothesis.settings.load_profile("test")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.warm import server_command
 
 from dragoman import Http, ServerSpec, Sse, Stdio
 from dragoman.server.process import spawn
@@ -29,7 +30,8 @@ def server() -> Callable[..., ServerSpec]:
     def make(
         name: str, script: str, *args: str, env: dict[str, str | None] | None = None, **more: Any
     ) -> ServerSpec:
-        stdio = Stdio(sys.executable, [str(SERVERS / script), *args], env=env or {})
+        command, *words = server_command(SERVERS / script, *args)
+        stdio = Stdio(command, words, env=env or {})
         return ServerSpec(name, stdio, **more)
 
     return make
@@ -77,7 +79,8 @@ async def official(request: pytest.FixtureRequest) -> AsyncIterator[ServerSpec]:
     """The official SDK's server, over each transport in turn."""
     transport: str = request.param
     if transport == "stdio":
-        yield ServerSpec("official", Stdio(sys.executable, [str(SERVERS / "official.py"), "stdio"]))
+        command, *words = server_command(SERVERS / "official.py", "stdio")
+        yield ServerSpec("official", Stdio(command, words))
         return
     async with listening(transport) as url:
         yield ServerSpec("official", Http(url) if transport == "http" else Sse(url))

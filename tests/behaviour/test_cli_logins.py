@@ -13,16 +13,17 @@ import termios
 import webbrowser
 from contextlib import asynccontextmanager
 from fcntl import ioctl
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 from tests.servers.authorization import Authorization
-from tests.unit.cli.program import PROGRAM, configure, entry, misfits
+from tests.unit.cli.program import configure, entry, misfits
+from tests.warm import Warm
 
 from dragoman.cli.commands.login import LoginReport, _has_browser, open_browser
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -30,25 +31,25 @@ pytestmark = pytest.mark.anyio
 
 async def dragoman(*arguments: str, server: Authorization | None = None) -> tuple[int, str, str]:
     """Run the program; open the address that it prints, if there is a browser."""
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(os.environ),
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process, shown, saying = await asyncio.to_thread(started, arguments)
     said = ""
-    while line := (await process.stderr.readline()).decode():
-        said += line
-        if server is not None and (url := re.search(r"http://\S+/authorize\?\S+", line)):
-            await server.open(url[0])
-    shown = (await process.stdout.read()).decode()
-    code = await process.wait()
-    process._transport.close()  # type: ignore[attr-defined]
-    return code, shown, said
+    with shown, saying:
+        while line := await asyncio.to_thread(saying.readline):
+            said += line
+            if server is not None and (url := re.search(r"http://\S+/authorize\?\S+", line)):
+                await server.open(url[0])
+        text = await asyncio.to_thread(shown.read)
+    return await asyncio.to_thread(process.wait), text, said
+
+
+def started(arguments: Sequence[str]) -> tuple[Warm, IO[str], IO[str]]:
+    """Start the program; return it with its output and its errors."""
+    (shown, output), (saying, errors) = os.pipe(), os.pipe()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    process = Warm(arguments, (nothing, output, errors), os.environ)
+    for descriptor in (nothing, output, errors):
+        os.close(descriptor)
+    return process, os.fdopen(shown), os.fdopen(saying)
 
 
 async def test_logging_in_makes_the_server_usable_and_logging_out_forgets_it() -> None:
@@ -82,7 +83,7 @@ async def test_login_that_is_not_made_ends_in_time() -> None:
 class Terminal:
     """The program on a terminal: what it shows, and keys for it."""
 
-    def __init__(self, controller: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, controller: int, process: Warm) -> None:
         self.shown = ""
         self.process = process
         self._controller = controller
@@ -119,19 +120,16 @@ async def on_a_terminal(*arguments: str) -> AsyncIterator[Terminal]:
     controller, end = pty.openpty()
     ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM, *arguments, stdin=end, stdout=end, stderr=end, env=env, start_new_session=True
-    )
+    process = await asyncio.to_thread(Warm, arguments, (end, end, end), env, terminal=True)
     os.close(end)
     terminal = Terminal(controller, process)
     try:
         async with asyncio.timeout(50):
             yield terminal
-            await process.wait()
+            await asyncio.to_thread(process.wait)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()
+        process.wait()
         terminal.close()
 
 

@@ -10,14 +10,14 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyte
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, dragoman, entry
+from tests.unit.cli.program import configure, dragoman, entry
+from tests.warm import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,16 +30,14 @@ ILL: dict[str, dict[str, Any]] = {
 
 
 def on_a_terminal(
-    *arguments: str, watch: Callable[[str, subprocess.Popen[bytes]], None] | None = None
+    *arguments: str, watch: Callable[[str, Warm], None] | None = None
 ) -> tuple[int, list[str], bytes]:
     """Run the program on a terminal; return its exit code, the screen's lines, and all that was written."""
     controller, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color"}
     env.pop("COLUMNS", None)
-    process = subprocess.Popen(
-        [*PROGRAM, *arguments], stdin=end, stdout=end, stderr=end, env=env, start_new_session=True
-    )
+    process = Warm(arguments, (end, end, end), env, terminal=True)
     os.close(end)
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
@@ -112,7 +110,7 @@ def test_an_interrupt_ends_a_call_and_its_server(server: str) -> None:
     configure(plain=entry("plain.py"), stuck=entry("stuck.py"))
     sent: list[int] = []
 
-    def interrupt(screen: str, process: subprocess.Popen[bytes]) -> None:
+    def interrupt(screen: str, process: Warm) -> None:
         if "calling slow" in screen and not sent:
             sent.append(process.pid)
             process.send_signal(signal.SIGINT)

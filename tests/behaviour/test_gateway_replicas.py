@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.gateway.test_app import TOKEN, client_of, post
+from tests.warm import server_command
 
 from dragoman.events import StateChanged
 from dragoman.gateway.app import asgi_app
@@ -43,7 +44,8 @@ class Names:
 @asynccontextmanager
 async def replica(protocol: Any, key: str = KEY) -> AsyncGenerator[httpx2.AsyncClient]:
     questions = Questions()
-    spec = ServerSpec("s", Stdio(sys.executable, [str(FEATURES)]), protocol=protocol)
+    command, *words = server_command(FEATURES)
+    spec = ServerSpec("s", Stdio(command, words), protocol=protocol)
     mcp = McpManager([spec], cache=False, handlers=questions.handlers())
     app = asgi_app(mcp, verifier=Names(), questions=questions, state_keys=[key], stateless=True)
     async with client_of(app) as client:

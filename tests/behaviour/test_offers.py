@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.warm import server_command
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
 from dragoman.demo.legal import LegalDesk
@@ -34,7 +35,8 @@ def legal(**more: Any) -> ServerSpec:
 
 
 def asking(**more: Any) -> ServerSpec:
-    return ServerSpec("asking", Stdio(sys.executable, [str(SERVERS / "asking.py")]), **more)
+    command, *words = server_command(SERVERS / "asking.py")
+    return ServerSpec("asking", Stdio(command, words), **more)
 
 
 @pytest.mark.requirement("kode-resources.list")

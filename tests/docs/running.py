@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING
 
 import pyte
 from tests.real.servers import CACHE, NPM
+from tests.warm import Warm, run
 
 from dragoman.config.load import load
 
@@ -53,6 +54,8 @@ PATIENCE = 50
 """Seconds without a word after which a command hangs."""
 _DURATION = r"\d+(?:\.\d+)? (?:ms|s)"
 _PIECE = re.compile(rf"…|[ ]{{2,}}|\b{_DURATION}\b|.", re.DOTALL)
+_PLAIN = re.compile(r"[^$`~*?\[\]{}|&;<>()#!\\\n]+")
+"""A line without anything that only a shell understands."""
 _EXIT = re.compile(r"\s+# exit (\d+)$")
 
 
@@ -133,20 +136,9 @@ class Reader:
 
     def at_a_terminal(self, command: str) -> tuple[int, str]:
         """Run one command where the one before it has left off; return its exit code and what is seen."""
-        state = shlex.quote(str(self._state))
-        script = (
-            f"[ ! -f {state} ] || . {state}\n{command}\n"
-            f"left=$?; {{ export -p; echo \"cd '$PWD'\"; }} > {state}; exit $left"
-        )
         controller, end = pty.openpty()
         ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", script],
-            **dict.fromkeys(("stdin", "stdout", "stderr"), end),
-            cwd=self.folder,
-            env=self.environment,
-            start_new_session=True,
-        )
+        process = self._start(command, end)
         os.close(end)
         screen = Screen(COLUMNS, LINES)
         stream, decoder = pyte.Stream(screen), codecs.getincrementaldecoder("utf-8")("replace")
@@ -162,6 +154,26 @@ class Reader:
             os.close(controller)
         return process.wait(), screen.text()
 
+    def _start(self, command: str, end: int) -> subprocess.Popen[bytes] | Warm:
+        """Start the program if the line is nothing else and the shell has changed nothing; else a shell."""
+        words = None if self._state.exists() or not _PLAIN.fullmatch(command) else shlex.split(command)
+        if words is not None and words[0] == "dragoman":
+            streams = (end, end, end)
+            return Warm(words[1:], streams, self.environment, folder=self.folder, terminal=True)
+        state = shlex.quote(str(self._state))
+        script = (
+            f"export -p > {state}.before; [ ! -f {state} ] || . {state}\n{command}\n"
+            f'left=$?; export -p > {state}.after; [ "$PWD" = {shlex.quote(str(self.folder))} ] && cmp -s {state}.before {state}.after'
+            f" || {{ cat {state}.after; echo \"cd '$PWD'\"; }} > {state}; exit $left"
+        )
+        return subprocess.Popen(
+            ["/bin/sh", "-c", script],
+            **dict.fromkeys(("stdin", "stdout", "stderr"), end),
+            cwd=self.folder,
+            env=self.environment,
+            start_new_session=True,
+        )
+
     def _console(self, text: str) -> None:
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             line, _, shown = part.partition("\n")
@@ -173,15 +185,7 @@ class Reader:
                 assert matches(shown, self.printed), f"`{command}`:\n{difference(shown, self.printed)}"
 
     def _python(self, text: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", text],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            env=self.environment,
-            timeout=PATIENCE,
-        )
+        done = run([], code=text, folder=self.folder, environment=self.environment, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         self.printed = done.stdout
 

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import warm
 from tests.docs.pages import ROOT, blocks
 from tests.servers.model_api import ModelApi
 
@@ -21,15 +22,9 @@ TOOLS = blocks("python", (ROOT / "docs/tools.md").read_text("utf-8"))
 
 
 async def run(example: str, **variables: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", example),
-        env=os.environ | variables,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return output.decode()
+    done = await asyncio.to_thread(warm.run, [], code=example, environment=os.environ | variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_the_agent_answers_with_a_real_server_and_a_model_over_http(home: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import warm
 from tests.docs.pages import ROOT, blocks
 
 PAGES = {
@@ -33,8 +34,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs_and_prints_what_it_should(name: str) -> None:
-    Path("example.py").write_text(EXAMPLES[name], "utf-8")
-    done = run("example.py")
+    done = warm.run([], code=EXAMPLES[name], timeout=50)
     assert done.returncode == 0, done.stderr
     at = 0
     for part in PRINTED[name]:

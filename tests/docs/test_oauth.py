@@ -14,11 +14,11 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import warm
 from tests.behaviour.test_cli_logins import on_a_terminal
 from tests.docs.pages import ROOT, all_blocks, blocks
 from tests.docs.running import checked, matches
 from tests.servers.authorization import Authorization
-from tests.unit.cli.program import PROGRAM
 
 from dragoman.server.oauth.credentials import DpopKey
 
@@ -65,17 +65,9 @@ async def dragoman(line: str) -> str:
     """Do one line of a page; return what the program printed."""
     word, *arguments = shlex.split(line, comments=True)
     assert word == "dragoman"
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(os.environ),
-    )
-    shown, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return shown.decode()
+    done = await asyncio.to_thread(warm.run, arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_login_call_and_logout_are_three_commands(home: Path) -> None:
@@ -87,15 +79,10 @@ async def test_login_call_and_logout_are_three_commands(home: Path) -> None:
 
 async def test_program_of_the_page_logs_in_twice_and_tells_its_handler_once() -> None:
     async with Authorization() as server:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-c", PROGRAMS[0].replace(URL, server.url)),
-            env=dict(os.environ),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        printed, errors = await process.communicate()
-        assert process.returncode == 0, errors.decode()
-        assert printed.decode() == "log in to law\ndone\nready\n"
+        program = PROGRAMS[0].replace(URL, server.url)
+        done = await asyncio.to_thread(warm.run, [], code=program)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "log in to law\ndone\nready\n"
         assert server.seen["/authorize"] == 2
 
 

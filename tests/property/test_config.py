@@ -36,8 +36,6 @@ from dragoman.config.values import seconds
 from dragoman.errors import ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Stdio
 
-MUTATIONS = 300
-
 steady = settings(suppress_health_check=[HealthCheck.too_slow])
 """For nested data: making it may take long on a busy machine, which says nothing about the code."""
 
@@ -404,7 +402,7 @@ def test_any_text_is_a_document_or_a_syntax_error(format_: Any, text: str) -> No
     assert line is None or 1 <= line <= text.count("\n") + 1
 
 
-@settings(max_examples=MUTATIONS, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FILES), st.integers(0, 2**32), st.sampled_from(["replace", "fields", "first"]))
 def test_any_mutation_of_a_fixture_gives_settings_and_problems_with_a_place(
     original: Path, seed: int, combine: str

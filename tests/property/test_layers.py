@@ -243,8 +243,15 @@ def check(plain: Gate, gate: Gate, root: Path) -> None:
         assert CANARY not in f"{decided.rule} {decided.reason}"
 
 
+SLOW_EACH = settings(
+    # Each profile has its own examples, and each example reads and writes files.
+    max_examples=max(1, settings.default.max_examples // 6),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
 @pytest.mark.parametrize("profile", PROFILES)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@SLOW_EACH
 @given(data=st.data())
 def test_an_unapproved_project_changes_nothing_of_the_users_but_for_stricter_rules(
     profile: str, data: st.DataObject
@@ -261,7 +268,7 @@ def test_an_unapproved_project_changes_nothing_of_the_users_but_for_stricter_rul
         check(plain, _gate(profile, root, home), root)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(table=TABLES, policy=POLICIES, inputs=INPUTS)
 def test_any_settings_of_an_unapproved_project_are_without_effect_but_for_stricter_rules(
     table: dict[str, Any], policy: Any, inputs: list[Any]

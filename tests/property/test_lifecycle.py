@@ -71,11 +71,10 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=100, stateful_step_count=40)
+TestAnyLife.settings = settings(stateful_step_count=40)
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=300)
 def test_every_call_of_a_life_is_resolved_exactly_once(seed: int) -> None:
     life = live(random.Random(seed))
     assert len(life.calls) > 0

@@ -31,7 +31,7 @@ from dragoman.tools.result.render import (
 from dragoman.tools.schema.coerce import coerce
 from dragoman.tools.schema.validate import compile_schema
 
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(), max_size=60) | st.text("ab\n\r 法é\u0301\u200d🇩\ud83d\ude00👍", max_size=300)
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.model import Http, ServerSpec, Stdio
@@ -33,7 +33,6 @@ VALUES: Any = st.recursive(
 )
 
 
-@settings(max_examples=500)
 @given(TEXTS, st.none() | st.integers(0, 40))
 def test_sanitising_is_idempotent_bounded_and_leaves_nothing_harmful(text: str, limit: int | None) -> None:
     for clean in (for_terminal, for_log, for_model):
@@ -170,7 +169,6 @@ REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=300)
 @given(RULES, RULES, RULES, ACTIONS, ACTIONS, REQUESTS)
 def test_a_project_and_hints_never_widen(
     user: list[Any], code: list[Any], project: list[Any], default: str, wish: str, request: Request

@@ -91,7 +91,7 @@ JSON: Any = st.recursive(
     ),
     max_leaves=15,
 )
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def original(schema: Any) -> jsonschema_rs.Validator | None:

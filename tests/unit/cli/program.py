@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tests import warm
+
 import dragoman.config.export
 import dragoman.gateway.daemon
 import dragoman.observe.call_history
@@ -32,10 +34,10 @@ PROGRAM = [sys.executable, "-m", "dragoman"]
 def dragoman(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process, with its streams in files: its output, its errors, its exit code.
 
-    Where an event loop runs, and for a daemon to take the command, it is a process of its own.
+    Where an event loop runs, it is a process of its own.
     """
     if asyncio._get_running_loop() is not None:
-        return dragoman_process(*arguments, stdin=stdin, **environment)
+        return warm.run(arguments, stdin=stdin, environment=os.environ | environment)
     with TemporaryFile("w+", encoding="utf-8") as given, written() as out, written() as err:
         given.write(stdin)
         given.seek(0)
@@ -92,7 +94,8 @@ def dragoman_process(
 
 def entry(script: str, *args: str, **more: Any) -> dict[str, Any]:
     """Return the entry of one of tests/servers."""
-    return {"command": sys.executable, "args": [str(SERVERS / script), *args], **more}
+    command, *words = warm.server_command(SERVERS / script, *args)
+    return {"command": command, "args": words, **more}
 
 
 def configure(**servers: dict[str, Any]) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from tests.unit.cli.program import PROGRAM
+from tests.warm import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ class Screen:
 class Terminal:
     """A person at the screen: types, and looks until something is there."""
 
-    def __init__(self, controller: int, process: subprocess.Popen[bytes], screen: Any) -> None:
+    def __init__(self, controller: int, process: subprocess.Popen[bytes] | Warm, screen: Any) -> None:
         self.process = process
         self.controller = controller
         self.screen = screen
@@ -176,7 +176,7 @@ def at_terminal(
     columns: int = 80,
     rows: int = LINES,
     screen: Any = None,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] | None = None,
     **environment: str,
 ) -> Iterator[Terminal]:
     """Run a program as the leader of a session of its own, in a terminal of that size.
@@ -186,20 +186,25 @@ def at_terminal(
         columns: How wide the terminal is.
         rows: How high it says it is.
         screen: What shows the output; a `Screen`, which is for lines, unless given.
-        program: What is run.
+        program: What is started as a process; `dragoman` by the warm server of tests/warm.py unless given.
         environment: Variables beside those of the test.
     """
     controller, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(
-        [*program, *arguments],
-        stdin=end,
-        stdout=end,
-        stderr=end,
-        env=os.environ | {"TERM": "xterm-256color"} | environment,
-        start_new_session=True,
-        # The terminal becomes the session's own, so that Ctrl-C reaches its processes as it does at a desk.
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- the test has no threads
+    variables = os.environ | {"TERM": "xterm-256color"} | environment
+    # The terminal becomes the session's own, so that Ctrl-C reaches its processes as it does at a desk.
+    process = (
+        Warm(arguments, (end, end, end), variables, terminal=True)
+        if program is None
+        else subprocess.Popen(
+            [*program, *arguments],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env=variables,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- the test has no threads
+        )
     )
     os.close(end)
     try:

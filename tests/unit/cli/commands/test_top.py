@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyte
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, dragoman, entry
+from tests.unit.cli.program import configure, dragoman, entry
 from tests.unit.cli.terminal import at_terminal, children_of
 
 from dragoman.cli.commands.top import has_light_background
@@ -45,7 +45,7 @@ class FullScreen:
 
 
 def at_dashboard(
-    *arguments: str, program: Sequence[str] = PROGRAM, **environment: str
+    *arguments: str, program: Sequence[str] | None = None, **environment: str
 ) -> AbstractContextManager[Terminal]:
     return at_terminal(
         *arguments,

@@ -6,12 +6,12 @@ import json
 import os
 import pty
 import select
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, misfits
+from tests.unit.cli.program import configure, misfits
+from tests.warm import Warm
 
 from dragoman.cli.commands.trust import TrustReport
 from dragoman.cli.main import run
@@ -57,7 +57,7 @@ def at_a_terminal(
 ) -> tuple[int, str]:
     """Run the program as a person does; `meanwhile` is called while a question stands on the screen."""
     controller, end = pty.openpty()
-    process = subprocess.Popen([*PROGRAM, *arguments], stdin=end, stdout=end, stderr=end, env=os.environ)
+    process = Warm(arguments, (end, end, end), os.environ, terminal=True)
     os.close(end)
     seen = b""
     try:
