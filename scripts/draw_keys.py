@@ -64,7 +64,8 @@ def tables() -> Mapping[str, Iterable[str]]:
 def row(place: str, key: Key) -> str:
     """Return a key with its meaning and its default."""
     opposite = f" (or `{key.opposite}`)" if key.opposite else ""
-    return f"| `{place}`{opposite} | {key.doc} | {key.unless_given or default(key)} |"
+    name = place if "." in place else key.name
+    return f"| `{name}`{opposite} | {key.doc} | {key.unless_given or default(key)} |"
 
 
 def default(key: Key) -> str:

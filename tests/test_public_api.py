@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pydoc
 import subprocess
 import sys
 
@@ -47,6 +48,14 @@ def test_every_name_is_importable_and_documented(name: str) -> None:
         # A dataclass without a docstring is given its signature as one.
         assert documentation.strip(), f"`{name}` has no docstring"
         assert not documentation.startswith(f"{name}("), f"`{name}` has no docstring"
+
+
+@pytest.mark.parametrize("name", [name for name in dragoman.__all__ if not name.startswith("_")])
+def test_help_shows_every_name(name: str) -> None:
+    thing = getattr(dragoman, name)
+    if inspect.isclass(thing) and not issubclass(thing, BaseException):
+        assert inspect.signature(thing) is not None
+    assert pydoc.render_doc(thing)
 
 
 def test_import_dragoman_imports_nothing_expensive() -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, ClassVar, Self, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import force_setattr
+
+if TYPE_CHECKING:
+    import inspect
 
 __all__ = [
     "HIDDEN",
@@ -40,7 +43,40 @@ def _is_hidden(hint: Any) -> bool:
     return "HIDDEN]" in hint if isinstance(hint, str) else HIDDEN in getattr(hint, "__metadata__", ())
 
 
-class _Base(msgspec.Struct):
+class _Meta(msgspec.StructMeta):
+    """Gives each struct class a signature, for `help` and for notebooks.
+
+    That of `msgspec` evaluates annotations, which fails for names that only type checkers import. This one
+    shows them as they are written, as that of a dataclass does.
+    """
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        import inspect  # only tools ask for signatures
+
+        names, count = self.__struct_fields__, len(self.__struct_defaults__)
+        given = (*[msgspec.NODEFAULT] * (len(names) - count), *self.__struct_defaults__)
+        hints = {
+            name: hint.__origin__ if hasattr(hint, "__metadata__") else hint
+            for one in reversed(self.__mro__)
+            for name, hint in vars(one).get("__annotations__", {}).items()
+        }
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD
+                    if name in self.__match_args__
+                    else inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if default is msgspec.NODEFAULT else default,
+                    annotation=hints.get(name, inspect.Parameter.empty),
+                )
+                for name, default in zip(names, given, strict=True)
+            ]
+        )
+
+
+class _Base(msgspec.Struct, metaclass=_Meta):
     _hidden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **_: Any) -> None:

@@ -12,7 +12,8 @@ from tests.unit.cli.program import dragoman, entry, misfits
 from dragoman.cli.commands.calls import CallsReport
 from dragoman.cli.commands.status import StatusReport
 from dragoman.cli.main import run
-from dragoman.observe.call_log import CallLog, CallRecord, default_path
+from dragoman.observe.call_history import CallRecord
+from dragoman.observe.call_log import CallLog, default_path
 from dragoman.server.process.stderr_log import kept_folder
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ SAMPLES: dict[str, object] = {
     "max_message_bytes": "64MiB",
     "limits": {"tools": 5, "calls_per_second": 0.5},
     "reconnect": False,
-    "replacement": "stop-first",
+    "replace": "stop-first",
     "fallback": ["other"],
     "naming": "{server}__{tool}",
     "title": "One",
@@ -160,8 +160,9 @@ def test_an_unknown_key_is_kept_and_noted() -> None:
 def test_the_documented_defaults_hold() -> None:
     rows = {code(row[0])[0]: row[2] for row in table("Keys of a server") if len(row) > 2 and row[2]}
     spec = read({"command": "npx"})
-    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replacement", "protocol"):
+    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
+    assert rows["replace"] == f"`{spec.replacement}`"
     assert spec.trust is None
     assert rows["trust"] == "`ask` at a terminal, else `warn`"
     assert rows["trust_annotations"] == f"`{str(spec.trust_annotations).lower()}`"

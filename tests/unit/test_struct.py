@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -49,6 +50,18 @@ class Narrower(Outer, kw_only=True):
 class Counter(MutableStruct):
     count: int = 0
     key: Annotated[str, HIDDEN] = ""
+
+
+def test_the_signature_has_names_that_only_type_checkers_import() -> None:
+    assert str(inspect.signature(Outer)) == (
+        "(*, name: 'str', inner: 'Inner' = Inner(shown=1), many: 'Sequence[Inner]' = (), "
+        "by_name: 'Mapping[str, Inner]' = <factory>, more: 'Annotated[Mapping[str, Any], HIDDEN]' = <factory>)"
+    )
+    assert list(inspect.signature(ServerSpec).parameters)[:3] == ["name", "transport", "enabled"]
+    assert inspect.signature(Stdio).parameters["command"].annotation is str
+    inspect.signature(Stdio).bind("npx", ["-y"], cwd="/")
+    with pytest.raises(TypeError, match="too many positional"):
+        inspect.signature(Stdio).bind("npx", [], {})
 
 
 def test_repr_leaves_hidden_fields_out_also_those_of_a_base() -> None:

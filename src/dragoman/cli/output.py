@@ -175,7 +175,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
 
 def _keys_json(of: Struct) -> dict[str, Any]:
     return {
-        name: _value_json(value, key)
+        key.name: _value_json(value, key)
         for name, key in keys(type(of)).items()
         if (value := getattr(of, name)) != key.default or key.is_always_shown
     }

@@ -21,6 +21,7 @@ from dragoman.config.templates import NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import ServerSpec, Stdio
 from dragoman.model.keys import keys
+from dragoman.model.server import server_keys
 from dragoman.struct import Struct
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def entry(
         raise _refused(spec, dialect, problems)
     known = {_folded(loss.key) for loss in writer.losses}
     more = [Loss(key, why) for key, why in chosen[1].items() if _folded(key) not in known]
-    return chosen[0], [*writer.losses, *more]
+    return chosen[0], [one.replace(key=as_written(one.key)) for one in (*writer.losses, *more)]
 
 
 def read_back(name: str, entry: Mapping[str, Any], dialect: Dialect, *, listed: bool = False) -> ServerSpec:
@@ -362,6 +363,12 @@ def _holds_null(value: object) -> bool:
     if isinstance(value, list):
         return any(_holds_null(item) for item in cast("list[object]", value))
     return value is None
+
+
+def as_written(place: str) -> str:
+    """Return the name that a key has in files."""
+    key = server_keys().get(place)
+    return place if key is None or "." in place else key.name
 
 
 def _folded(key: str) -> str:

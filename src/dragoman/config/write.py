@@ -321,9 +321,10 @@ def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -
     fields = copy.deepcopy(entry(spec, own)[0])
     for key, value in values.items():
         first, _, rest = key.partition(".")
-        if first not in own.writes:
-            near = suggest(first, own.writes, count=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(own.writes))}"
+        known = sorted(own.writes.values())
+        if first not in known:
+            near = suggest(first, known, count=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(known)}"
             msg = f"unknown key `{key}`"
             raise ConfigError(msg, hint=hint)
         table: dict[str, Any] = fields

@@ -398,7 +398,7 @@ class ServerSpec(_Named, kw_only=True):
         Literal["start-first", "stop-first"],
         Key(
             "when an entry changes: prove the new server before the old one is stopped, or stop first",
-            spellings=("replace",),
+            name="replace",
             is_approved=False,
             restarts=False,
         ),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.config.specs import TEMPLATES, WRITABLE, specs
 
 from dragoman.config.dialects import dialect
-from dragoman.config.export import entry, from_template, read_back
+from dragoman.config.export import as_written, entry, from_template, read_back
 from dragoman.config.merge import Reference, differences, loosely, pieces
 from dragoman.config.templates import NATIVE, NONE, ExpansionContext, VariableSyntax, expand, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
@@ -116,7 +116,7 @@ def test_an_entry_reads_back_as_the_same_server_but_for_the_named_losses(
     except InvalidSpecError:
         return
     unlike = differences(spec, read_back(spec.name, fields, target, listed=listed), target.title)
-    assert {key.lower() for key in unlike} <= {loss.key.lower() for loss in losses}
+    assert {as_written(key).lower() for key in unlike} <= {loss.key.lower() for loss in losses}
 
 
 @given(specs(), st.sampled_from(["dragoman", "mcp-json"]))
@@ -342,3 +342,10 @@ def test_a_source_of_secrets_is_a_named_loss_elsewhere_and_none_at_home() -> Non
         "env.B": "`${keyring:a/b}` cannot be written in Cursor",
     }
     assert lost(spec, "dragoman") == {}
+
+
+def test_a_key_has_its_name_of_files_also_where_the_field_has_another() -> None:
+    spec = ServerSpec("s", Stdio("x"), replacement="stop-first")
+    assert entry(spec, dialect("dragoman"))[0]["replace"] == "stop-first"
+    assert "replacement" not in entry(spec, dialect("dragoman"))[0]
+    assert [loss.key for loss in entry(spec, dialect("codex"))[1]] == ["replace"]

@@ -17,6 +17,7 @@ from tests.unit.config.specs import WRITABLE, specs
 
 from dragoman.config import write
 from dragoman.config.dialects import dialect
+from dragoman.config.export import as_written
 from dragoman.config.load import load
 from dragoman.config.merge import differences
 from dragoman.config.profiles import BUILT_IN, Place, Profile, profile_named
@@ -69,7 +70,7 @@ def test_servers_that_are_written_are_loaded_again_but_for_the_named_losses(
             again = loaded.server(spec.name)
             if again is not None:
                 unlike = differences(spec, again, name)
-                assert {key.lower() for key in unlike} <= losses[spec.name]
+                assert {as_written(key).lower() for key in unlike} <= losses[spec.name]
 
 
 def test_several_servers_are_written_in_one_step_or_not_at_all(tmp_path: Path) -> None:
@@ -438,3 +439,13 @@ def test_the_file_for_a_rule_is_the_weakest_of_the_users_that_has_rules(tmp_path
     # A file of another app has no rules.
     empty = load(Profile(places=[]))
     assert write.rules_target(empty, target(files[0], "claude-desktop")) is None
+
+
+def test_a_key_is_set_by_its_name_of_files_also_where_the_field_has_another(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text('[mcp.servers.x]\ncommand = "npx"\n', "utf-8")
+    assert write.change_values(target(path), "x", "mcp.servers.x", {"replace": "stop-first"})
+    assert path.read_text("utf-8").splitlines()[-1] == 'replace = "stop-first"'
+    with pytest.raises(ConfigError, match="unknown key `replacement`") as caught:
+        write.change_values(target(path), "x", "mcp.servers.x", {"replacement": "stop-first"})
+    assert caught.value.hint == "did you mean `replace`?"
