@@ -240,7 +240,7 @@ async def connected(
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
     if (command := current_command.get()) is not None:
-        async with _in_daemon(command, options, settings, specs, handlers, default_trust) as live:
+        async with _kept_by_daemon(command, options, settings, specs, handlers, default_trust) as live:
             await _wait(live, live.names, on_settled)
             yield live
         return
@@ -266,7 +266,7 @@ async def connected(
 
 
 @asynccontextmanager
-async def _in_daemon(
+async def _kept_by_daemon(
     command: Command,
     options: Options,
     settings: Settings,

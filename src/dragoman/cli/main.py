@@ -217,7 +217,7 @@ def run_with(arguments: Sequence[str] | None, options: Options) -> int:
     except GoAloneError:
         raise
     except UseDaemonError:
-        return _in_daemon(list(arguments) if arguments is not None else sys.argv[1:])
+        return _run_in_new_daemon(list(arguments) if arguments is not None else sys.argv[1:])
     except Exception as error:  # noqa: BLE001 -- any error is shown in one line
         return _report(error, options)
     return result if isinstance(result, int) else 0
@@ -233,7 +233,7 @@ def _report(error: Exception, options: Options) -> int:
     return _explain(error, as_json=options.json)
 
 
-def _in_daemon(words: Sequence[str]) -> int:
+def _run_in_new_daemon(words: Sequence[str]) -> int:
     """Run a command in a daemon that is started for it; alone if that fails."""
     from dragoman.gateway import client
 

@@ -18,7 +18,6 @@ from dragoman.agent.messages import Usage
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of, type_name
 from dragoman.cli.commands.login import open_browser
-from dragoman.cli.known import find_tool, is_ambiguous
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
@@ -129,9 +128,9 @@ def tool_named(context: Context, name: str) -> ToolDef:
     """
     registry = context.mcp.registry
     try:
-        return find_tool(registry, name)
+        return registry.resolve(name)
     except UnknownToolError as error:
-        if is_ambiguous(registry, name):
+        if error.is_ambiguous:
             text = str(error)
             raise UsageError(text[:1].upper() + text[1:]) from None
     names = [one for tool in registry for one in (tool.name, tool.original_name) if one]

@@ -16,7 +16,7 @@ from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
-from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
+from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import ErrorReport, PartReport, part_reports, save
 from dragoman.cli.remote import current_command, divert, here
@@ -32,6 +32,8 @@ from dragoman.errors import (
 )
 from dragoman.model import Handlers
 from dragoman.struct import Report
+from dragoman.tools.names import qualified
+from dragoman.tools.view import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -205,18 +207,14 @@ def _check_known(settings: Settings, asked: Target, given: _Given) -> None:
         return
     spec = asked.specs[0]
     registry, known = known_registry(settings, asked.specs)
-    tools = [tool for tool in registry if tool.server == spec.name]
     if spec.name not in known:
         return
-    name = asked.name
-    tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
-    tool = tool or next((one for one in tools if one.name == name), None)
-    if tool is None:
-        others, _ = known_registry(settings, [one for one in settings.servers if one is not spec])
-        error = unknown_tool(name, [*tools, *others], server=spec.name)
+    try:
+        tool = registry.resolve(asked.name, server=spec.name)
+    except UnknownToolError as error:
         if error.suggestions:
             error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
-            raise error
+            raise
         return
     from dragoman.tools.result.build import check
     from dragoman.tools.schema.validate import Validators
@@ -250,39 +248,37 @@ def split_words(settings: Settings, words: Sequence[str]) -> tuple[Target, list[
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
         return Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
-    server, own = _qualified(settings, first)
-    if server:
-        return Target(wanted(settings, [server]), own, is_own=True), rest
+    for pair in qualified(first):
+        if settings.server(pair.server) is not None:
+            return Target(wanted(settings, [pair.server]), pair.tool, is_own=True), rest
     registry, listed = known_registry(settings)
-    tool, missing = None, None
     try:
-        tool = find_tool(registry, first)
+        found = registry.resolve(first)
     except UnknownToolError as error:
-        missing = error
-    if settings.server(first) is not None and tool is None:
+        found = _server_or_tool(error)
+    if settings.server(first) is not None and isinstance(found, UnknownToolError):
         msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
         raise click.UsageError(msg)
     if not is_alone:
         # Two words, and the first is not a server: report that instead of looking for a tool.
         wanted(settings, [first])
     everywhere = wanted(settings, [])
-    if tool is not None:
-        return Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
-    if missing is not None and missing.suggestions:
-        raise missing
+    if not isinstance(found, UnknownToolError):
+        return Target(wanted(settings, [found.server]), found.original_name, is_own=True), rest
+    if found.suggestions:
+        raise found
     # The tools of some servers are not known yet; ask those that can have it.
     specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
-        raise missing or unknown_tool(first, registry)
+        raise found
     return Target(specs, first, is_own=False), rest
 
 
-def _qualified(settings: Settings, word: str) -> tuple[str, str]:
-    """Split `server.tool` or `server:tool`; both are empty if no server has that name."""
-    for at, char in enumerate(word):
-        if char in ".:" and at and word[at + 1 :] and settings.server(word[:at]) is not None:
-            return word[:at], word[at + 1 :]
-    return "", ""
+def _server_or_tool(error: UnknownToolError) -> UnknownToolError:
+    """Say that the word, which is alone, is not a server either."""
+    if not error.is_ambiguous:
+        error.message = f"unknown server or tool `{error.tool}`"
+    return error
 
 
 async def _call(
@@ -382,24 +378,19 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
         elsewhere: Known tools of other servers, to suggest.
     """
     name = asked.name
-    tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
-    own = [tool for tool in tools if asked.is_own and tool.original_name == name]
-    for tool in own or (tool for tool in tools if tool.name == name):
-        return tool
-    missing = None
+    registry = live.mcp.registry
     try:
-        tool = find_tool(live.mcp.registry, name)
-    except UnknownToolError as error:
-        missing = error
-    else:
-        if tool.server in live.names and not asked.is_own:
+        tool = registry.resolve(name, server=live.names[0] if asked.is_own else "")
+        if tool.server in live.names:
             return tool
-    if missing is not None and live.mcp.registry.contenders(name):
-        raise missing
+    except UnknownToolError as error:
+        if error.is_ambiguous:
+            raise
+    tools = [*(tool for tool in registry if tool.server in live.names), *elsewhere]
     if len(live.names) > 1:
         # Any of them could have had it, so the failure of one is not the answer.
         live.warn_of_failures()
-        raise missing or unknown_tool(name, [*tools, *elsewhere])
+        raise _server_or_tool(unmatched(name, tools))
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
         changes = live.mcp.trust.changes(server)
@@ -407,7 +398,7 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
             hint = f"review the change and run `dragoman trust approve {server}`"
             raise CallDeniedError(msg, tool=name, server=server, hint=hint)
-    raise unknown_tool(name, [*tools, *elsewhere], server=live.names[0] if len(live.names) == 1 else "")
+    raise unmatched(name, tools, server=live.names[0])
 
 
 def _check_connected(live: Connected, server: str, seconds: float) -> None:

@@ -32,7 +32,6 @@ from prompt_toolkit.styles import Style
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
-from dragoman.cli.known import find_tool
 from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.session.questions import AbandonedError, choices_of, complaint
 from dragoman.cli.session.screen import no_echo
@@ -460,6 +459,6 @@ class SlashCompleter(Completer):
 
     def _tool(self, name: str) -> ToolDef | None:
         try:
-            return find_tool(self._mcp.registry, name)
+            return self._mcp.registry.resolve(name)
         except UnknownToolError:
             return None
