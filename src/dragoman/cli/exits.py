@@ -6,10 +6,13 @@ the code is 1 and the output shows each failure.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import sys
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -117,9 +120,6 @@ def together(codes: Iterable[Exit]) -> Exit:
 
 def meanings() -> dict[str, str]:
     """Return the docstring below each exit code, by name, read from the source."""
-    import ast
-    import inspect
-
     body = ast.parse(inspect.getsource(Exit)).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101 -- it is the class above
     found: dict[str, str] = {}
@@ -197,7 +197,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
     import signal
-    from functools import partial
 
     from dragoman.server.process.signals import on_signal
 

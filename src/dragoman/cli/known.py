@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.cli.options import typed
 from dragoman.errors import (
     ConfigError,
     ConfigSyntaxError,
@@ -52,7 +54,6 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 def unknown(settings: Settings, name: str) -> DragomanError:
     """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
     if (problem := broken_entries(settings).get(name)) is not None:
-        from dragoman.cli.options import typed
         from dragoman.diagnosis.explain import explain
 
         found = explain(problem)
@@ -78,8 +79,6 @@ def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
 
 def _stands_in(name: str, path: str) -> bool:
     """Return whether the text of a broken file has a name, as a key or a value."""
-    from pathlib import Path
-
     from dragoman.storage.files import read_regular
 
     try:
@@ -132,8 +131,6 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
 
     Exposed names depend on the tools of all servers, so all of them are loaded.
     """
-    from pathlib import Path
-
     from dragoman.config.load import refused
     from dragoman.storage.manifests import ManifestCache, default_folder
     from dragoman.tools.definition import readmit

@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import sys
+import textwrap
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import interrupts
-from dragoman.cli.exits import EndedError, Exit, code_of
+from dragoman.cli.exits import EndedError, Exit, code_of, meanings
 from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
@@ -401,14 +402,11 @@ Servers, tools, arguments and choices are completed too; no server is started.""
 
 def text_of(topic: str) -> str:
     """Return the text of a topic."""
-    import textwrap
-
     if topic != "exit-codes":
         from dragoman.config.dialects import HOSTS, SEEDS
 
         profiles = textwrap.fill(", ".join((*SEEDS, *HOSTS)), 79, break_on_hyphens=False)
         return TOPICS[topic][1].replace("PROFILES", profiles)
-    from dragoman.cli.exits import meanings
 
     lines = [f"{code.value:>3}  {meanings()[code.name]}" for code in Exit]
     return "\n".join(textwrap.fill(line, 79, subsequent_indent="     ") for line in lines)

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.agent.messages import Usage
+from dragoman.agent.messages import Usage, encode
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of, type_name
 from dragoman.cli.commands.login import open_browser
@@ -619,7 +619,6 @@ async def save(context: Context, words: str) -> RenderableType:
 def _write(path: Path, messages: Sequence[Message]) -> str:
     """Write a new file and return its path."""
     path = path.expanduser()
-    from dragoman.agent.messages import encode
 
     lines = [f"{encode(one)}\n" for one in messages] if path.suffix == ".jsonl" else [as_markdown(messages)]
     # The conversation may be private.

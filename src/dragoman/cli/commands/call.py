@@ -14,6 +14,7 @@ import click
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
@@ -290,8 +291,6 @@ async def _call(
     yes: bool,
     detach: bool,
 ) -> tuple[ToolResult, ToolDef]:
-    from dragoman.cli.connect import connected
-
     specs = asked.specs
     names = [other for spec in specs for other in spec.fallback_names]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
+from dragoman.cli.connect import Progress
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import broken_entries, named
@@ -169,7 +170,6 @@ def quiet_log() -> Generator[None]:
 
 
 async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Diagnosis]:
-    from dragoman.cli.connect import Progress
     from dragoman.diagnosis.doctor import diagnose
     from dragoman.server.prepare import connection_module
 

@@ -20,7 +20,12 @@ import click
 from dragoman.cli import output
 from dragoman.cli.known import unknown
 from dragoman.cli.options import Options, common_options
+from dragoman.config.dialects import dialect
+from dragoman.config.files import read
 from dragoman.config.load import refused
+from dragoman.config.profiles import profile_named
+from dragoman.config.templates import ExpansionContext
+from dragoman.config.values import seconds
 from dragoman.errors import ConfigError, DragomanError, ServerError
 from dragoman.model import Http, ServerSpec, Sse, Stdio
 from dragoman.struct import Report
@@ -142,7 +147,6 @@ def spec_of(
 
 def _remote(name: str, given: dict[str, Any]) -> Transport:
     """Check the URL and guess its transport in the same way as for a file."""
-    from dragoman.config.dialects import dialect
     from dragoman.config.export import read_back
 
     entry = {"url": given["url"]} | ({"transport": given["kind"]} if given["kind"] else {})
@@ -151,8 +155,6 @@ def _remote(name: str, given: dict[str, Any]) -> Transport:
 
 def with_options(spec: ServerSpec, given: dict[str, Any]) -> ServerSpec:
     """Return the server with the options applied."""
-    from dragoman.config.values import seconds
-
     transport = spec.transport
     if isinstance(transport, Stdio):
         if given["headers"] or given["kind"]:
@@ -392,8 +394,6 @@ def target_of(
     options: Options, *, config: str | None = None, scope: Literal["user", "project"] | None = None
 ) -> Target:
     """Return the file to write to, according to the options."""
-    from dragoman.config.profiles import profile_named
-    from dragoman.config.templates import ExpansionContext
     from dragoman.config.write import target
 
     home = os.path.expanduser("~")  # noqa: PTH111 -- a text is needed
@@ -518,7 +518,6 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
 def _broken_entry(settings: Settings, name: str) -> Target | None:
     """Find an entry that cannot be used, so that it can be removed too."""
     from dragoman.config.edit import entry_named
-    from dragoman.config.files import read
     from dragoman.config.write import target_at
 
     for source in settings.sources:

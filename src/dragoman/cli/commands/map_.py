@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, take_url
 from dragoman.cli.commands.call import Target, confirmed, find_connected, review_changes, split_words
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run
 from dragoman.cli.known import known_registry
@@ -208,7 +210,6 @@ def _cluster(workers: int | None) -> Executor:
         from dragoman.adapters.ray import RayCluster
     except ModuleNotFoundError as exc:
         raise BulkError(str(exc)) from exc
-    import logging
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # the progress is ours
     return RayCluster(workers=workers)
@@ -266,8 +267,6 @@ async def _run(
     dry_run: bool,
     skip_invalid: bool,
 ) -> Exit:
-    from dragoman.cli.connect import connected
-
     asking = _AskOnce(options)
     is_terminal = sys.stdin.isatty() and not options.json
     async with connected(

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.commands.call import confirmed, print_text
+from dragoman.cli.connect import USABLE, connected
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
@@ -256,8 +257,6 @@ async def _everywhere(
     options: Options, names: Sequence[str], ask: Callable[[Connected, str], Awaitable[list[T]]]
 ) -> tuple[list[T], dict[str, str], Exit]:
     """Query all servers concurrently, so that the failure of one does not hide the others."""
-    from dragoman.cli.connect import USABLE, connected
-
     settings = options.load()
     exits.insist(settings)
     specs = wanted(settings, names)
@@ -289,8 +288,6 @@ async def _everywhere(
 
 
 async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
-    from dragoman.cli.connect import connected
-
     settings = options.load()
     exits.insist(settings)
     specs = wanted(settings, [server] if server else [])
@@ -307,8 +304,6 @@ async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
 async def _prompt(
     options: Options, name: str, fields: dict[str, str], server: str | None
 ) -> tuple[str, list[dict[str, Any]]]:
-    from dragoman.cli.connect import connected
-
     settings = options.load()
     exits.insist(settings)
     specs = wanted(settings, [server] if server else [])

@@ -10,6 +10,7 @@ import click
 from dragoman.cli import exits, output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.arguments import pieces, signature_text
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, settled, wanted
@@ -211,8 +212,6 @@ def collect(
 async def _ask(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, ServerTools]
 ) -> list[Exit]:
-    from dragoman.cli.connect import connected
-
     async with connected(options, settings, specs) as live:
         codes = live.warn_of_failures()
         for status in live.status():
