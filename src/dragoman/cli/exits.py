@@ -112,7 +112,7 @@ def code_of_status(status: ServerStatus) -> Exit:
             return Exit.UNREACHABLE
 
 
-def together(codes: Iterable[Exit]) -> Exit:
+def overall_exit(codes: Iterable[Exit]) -> Exit:
     """Combine several exit codes into one."""
     bad = {code for code in codes if code is not Exit.DONE}
     return Exit.DONE if not bad else bad.pop() if len(bad) == 1 else Exit.FAILED
@@ -138,7 +138,7 @@ def meanings() -> dict[str, str]:
 CHECK = "run `dragoman config check`"
 
 
-def insist(settings: Settings) -> None:
+def require_settings(settings: Settings) -> None:
     """Raise an error if the files have problems and no server is left.
 
     Raises:
@@ -151,11 +151,11 @@ def insist(settings: Settings) -> None:
     first, *others = settings.problems
     if not others or not isinstance(first, ConfigError):
         raise first
-    hint = f"{many(settings)}: {CHECK}"
+    hint = f"{problem_count(settings)}: {CHECK}"
     raise ConfigError(first.message, source=first.source, pointer=first.pointer, line=first.line, hint=hint)
 
 
-def remark(settings: Settings, *, but_for: int = 0) -> None:
+def report_problems(settings: Settings, *, but_for: int = 0) -> None:
     """Print a warning if the configuration files have problems, or keys that were probably misspelt.
 
     Args:
@@ -165,12 +165,12 @@ def remark(settings: Settings, *, but_for: int = 0) -> None:
     from dragoman.cli import output
 
     if len(settings.problems) > but_for:
-        output.warn(f"{many(settings)}: {CHECK}")
+        output.warn(f"{problem_count(settings)}: {CHECK}")
     for warning in settings.warnings:
         output.warn(f"warning: {warning}")
 
 
-def many(settings: Settings) -> str:
+def problem_count(settings: Settings) -> str:
     """Return the number of problems as text."""
     count = len(settings.problems)
     return f"{count} configuration problem{'s' * (count > 1)}"

@@ -108,7 +108,7 @@ def call(
         raise click.UsageError(msg)
     options.yes |= yes
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     divert(options, settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])

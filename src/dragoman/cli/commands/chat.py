@@ -95,7 +95,7 @@ async def _chat(options: Options, model: str | None, transcript: str | None, pri
     screen = Screen()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     asker = TerminalAsker(screen) if is_terminal else None
-    warnings = Warnings(screen.remark)
+    warnings = Warnings(screen.print_line)
     with logbook(state_folder() / NAME, warnings, debug=options.debug):
         return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
 

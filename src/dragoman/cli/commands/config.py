@@ -177,7 +177,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     for warning in settings.warnings:
         output.warn(f"warning: {_shortened(warning)}")
     if settings.problems:
-        output.warn(f"{exits.many(settings)}: {exits.CHECK}")
+        output.warn(f"{exits.problem_count(settings)}: {exits.CHECK}")
 
 
 def _shortened_setting(one: Statement) -> str:

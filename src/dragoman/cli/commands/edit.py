@@ -84,11 +84,11 @@ class SwitchReport(Report, kw_only=True):
 # ── `dragoman add`: a command, a URL or a name of the catalog becomes a spec
 
 
-def list_catalogue(options: Options) -> None:
+def list_catalog(options: Options) -> None:
     """Print the servers of the catalog."""
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    items = catalogue().values()
+    items = catalog().values()
     if options.json:
         shown = [
             CatalogEntry.of(item, command=full_command(item.spec().transport), variables=item.variables())
@@ -105,9 +105,9 @@ def list_catalogue(options: Options) -> None:
 
 def catalog_item(name: str) -> Item:
     """Return a server of the catalog, or raise an error that shows how to add another one."""
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    items = catalogue()
+    items = catalog()
     if name in items:
         return items[name]
     others = [f"`{other}`" for other in suggest(name, items)]
@@ -256,9 +256,9 @@ def _is_command(name: str, word: str) -> bool:
     After a name of the catalog that takes arguments, the words are these arguments, unless the first one is
     a program and not a file.
     """
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    item = catalogue().get(name)
+    item = catalog().get(name)
     if item is None or not item.takes:
         return True
     return not Path(word).exists() and (word in _RUNNERS or shutil.which(word) is not None)
@@ -310,7 +310,7 @@ def add(
     Write '${NAME}' for an environment variable; it is read when the server starts.
     """  # noqa: D301 -- click wants the backspace itself
     if lists:
-        list_catalogue(options)
+        list_catalog(options)
         return
     if not name:
         msg = "Missing NAME for the server. Run `dragoman add --list` for the catalog."
@@ -459,7 +459,7 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
     rows["file"] = output.shorten_path(str(target.path))
     if item.command and shutil.which(item.command) is None:
         rows["missing"] = f"{_PROGRAMS.get(item.needs, item.needs)}: `{item.command}` is not on your PATH"
-    # Arguments of the user replace those of the catalogue, and their variables.
+    # Arguments of the user replace those of the catalog, and their variables.
     replaced_by = isinstance(spec.transport, Stdio) and not set(item.arguments) <= set(spec.transport.args)
     needed = item.replace(arguments=()).variables() if replaced_by else item.variables()
     unset = [name for name in needed if name not in os.environ]

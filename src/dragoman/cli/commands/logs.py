@@ -48,7 +48,7 @@ def logs(options: Options, name: str, lines: int) -> None:
     are masked. `call_log = false` in the `[mcp]` table of the configuration turns the kept log off.
     """
     settings = options.load()
-    exits.insist(settings)
+    exits.require_settings(settings)
     spec = named(settings, name)
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` is remote; its log is not on this machine"

@@ -181,7 +181,7 @@ def map_(
     job.check_output(dry_run=dry_run)
     options.yes |= yes
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:

@@ -16,7 +16,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.discover import find_servers, no_servers
-from dragoman.cli.exits import Exit, insist, remark, run
+from dragoman.cli.exits import Exit, report_problems, require_settings, run
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.errors import ConfigError
 from dragoman.model import UserLimits
@@ -117,9 +117,9 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
         settings = await asyncio.to_thread(
             options.load if address is None else partial(find_servers, options)
         )
-        insist(settings)
+        require_settings(settings)
         await _say_servers(options, settings, given["only"])
-        remark(settings)
+        report_problems(settings)
         for name in given["only"]:
             if settings.server(name) is None:
                 msg = f"Unknown server `{name}`."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dragoman.cli import output
-from dragoman.cli.exits import Exit, code_of, together
+from dragoman.cli.exits import Exit, code_of, overall_exit
 from dragoman.cli.known import in_question, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
 from dragoman.cli.reviews import PackageReport, ReviewReport, package_report, review_report
@@ -161,7 +161,7 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
             _show_settings(own, settings)
         for finding in alike:
             output.say(f"look at {finding}", fg="yellow")
-    raise click.exceptions.Exit(together(code_of(one.error) for one in reviews if one.error))
+    raise click.exceptions.Exit(overall_exit(code_of(one.error) for one in reviews if one.error))
 
 
 @trust.command()
@@ -228,7 +228,7 @@ def approve(
     elif not specs:
         output.say("There is nothing to approve.")
     if failed:
-        raise click.exceptions.Exit(together(failed))
+        raise click.exceptions.Exit(overall_exit(failed))
     if len(done) < len(specs):
         msg = f"{len(specs) - len(done)} of {len(specs)} not approved"
         raise CallDeniedError(msg)

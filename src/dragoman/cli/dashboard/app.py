@@ -373,7 +373,7 @@ class Dashboard(App[None]):
         self._show_view()
         self.draw()
         if self._mcp.settings.problems:
-            self.say(f"{exits.many(self._mcp.settings)}: {exits.CHECK}", "yellow")
+            self.say(f"{exits.problem_count(self._mcp.settings)}: {exits.CHECK}", "yellow")
         self._poll()
         self._review()
 

@@ -401,7 +401,7 @@ class Talk:
                 self._print(finished(name, given, result))
                 self._doing = "thinking"
             case Noticed(text=text):
-                self._screen.remark(text, style="dim")
+                self._screen.print_line(text, style="dim")
             case Retrying(reason=reason, pause=pause):
                 self._screen.complain(f"{reason}; retrying in {duration(pause)}")
             case _:

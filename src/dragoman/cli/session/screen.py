@@ -179,7 +179,7 @@ class Screen:
         """Print a warning."""
         self.print(Text(f"! {safe(' '.join(text.split()))}", style="yellow"))
 
-    def remark(self, text: str, *, style: str = "yellow") -> None:
+    def print_line(self, text: str, *, style: str = "yellow") -> None:
         """Print a note on exactly one line; long notes are cut."""
         mark = "!" if style == "yellow" else "·"
         line = f"{mark} {safe(' '.join(text.split()))}"
