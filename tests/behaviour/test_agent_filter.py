@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from tests.behaviour.test_runnable_tools import tool_named, until_changed
+from tests.behaviour.test_runnable_tools import tool_named
+from tests.waiting import until
 
 from dragoman import AgentEngine, McpManager, ServerSpec, ToolRegistry, tool
 from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.events import ToolsChanged
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ async def test_instructions_and_notices_are_about_the_agents_own_tools() -> None
             events = mcp.events()
             for server, name in ((other, "c"), (mine, "secret_key"), (mine, "d")):
                 server.add(tool_named(name))
-                await until_changed(events)
+                await until(events, ToolsChanged)
             await agent.run("Again.")
     system = model.requests[0].messages[0].text
     assert "Use mine." in system

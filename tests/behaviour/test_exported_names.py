@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from tests.behaviour.test_runnable_tools import tool_named, until_changed
+from tests.behaviour.test_runnable_tools import tool_named
+from tests.waiting import until
 
 from dragoman import McpManager, Settings, ToolDef, ToolRegistry, UnknownToolError
 from dragoman.blocking import manager as blocking
-from dragoman.events import CallFinished
+from dragoman.events import CallFinished, ToolsChanged
 from dragoman.testing import ScriptedServer
 from dragoman.tools.export.apis import APIS
 from dragoman.tools.export.apis.openai import NAMES as OPENAI
@@ -98,11 +99,11 @@ async def test_alias_that_moved_to_another_tool_calls_neither() -> None:
             assert (await mcp.call("mcp_s_a_b")).text == "a.b {}"
             events = mcp.events()
             server.remove("a.b")
-            await until_changed(events)
+            await until(events, ToolsChanged)
             gone = await mcp.call("mcp_s_a_b")
             assert isinstance(gone.exception, UnknownToolError)
             server.add(tool_named("a/b"))
-            await until_changed(events)
+            await until(events, ToolsChanged)
             # The old conversation means a tool that is gone; the new export would mean another.
             assert isinstance((await mcp.call("mcp_s_a_b")).exception, UnknownToolError)
             assert list(mcp.registry.export("openai").names) == ["mcp_s_a_b"]
@@ -124,9 +125,9 @@ async def test_exposed_name_wins_over_an_alias() -> None:
             assert (await mcp.call(next(iter(mcp.registry.export("openai").names)))).text == "a.b {}"
             events = mcp.events()
             server.remove("a.b")
-            await until_changed(events)
+            await until(events, ToolsChanged)
             server.add(tool_named("a_b"))
-            await until_changed(events)
+            await until(events, ToolsChanged)
             assert (await mcp.call("mcp_s_a_b")).text == "a_b {}"
 
 

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
     from dragoman.trust.pins import Trust
 
-# ── Progress on stderr: one line that is redrawn in a terminal, a few lines elsewhere
-
-
 TICK = 0.1
 SOON = 0.2
 """Seconds before progress is shown in a terminal."""
@@ -110,9 +107,6 @@ class Progress:
         with suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
-
-
-# ── The connected servers of one command
 
 
 LATENCY_SECONDS = 2.0

@@ -132,9 +132,6 @@ def meanings() -> dict[str, str]:
     return found
 
 
-# ── Problems in configuration files: an error if no server is left, otherwise a warning
-
-
 CHECK = "run `dragoman config check`"
 
 
@@ -174,9 +171,6 @@ def problem_count(settings: Settings) -> str:
     """Return the number of problems as text."""
     count = len(settings.problems)
     return f"{count} configuration problem{'s' * (count > 1)}"
-
-
-# ── Running a command on an event loop: on SIGTERM and SIGHUP, servers are stopped first
 
 
 T = TypeVar("T")

@@ -297,9 +297,6 @@ def _close_quietly(error: OSError | None = None) -> int:
     return Exit.FAILED
 
 
-# ── `dragoman help`: the help of a command, or one of the general topics
-
-
 TOPICS: dict[str, tuple[str, str]] = {
     "arguments": (
         "How to pass arguments to `call` and `prompt`.",

@@ -205,9 +205,6 @@ def _bound(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-# ── Shell completion of servers, tools and arguments, from configuration and cache; starts no server
-
-
 _SHELLS = ("bash", "zsh", "fish")
 _INSTALL = {
     "bash": 'eval "$(dragoman completion bash)"   # in ~/.bashrc',

@@ -150,9 +150,6 @@ def conversation_of(context: Context, command: str) -> Conversation:
     return context.conversation
 
 
-# ── Tools: /call, /last, /tasks, /tools
-
-
 WHOLE = 100_000
 """The number of characters of a result that `/last` shows."""
 
@@ -247,9 +244,6 @@ def parse_arguments(tool: ToolDef, text: str) -> dict[str, Any]:
     except ValueError as error:
         msg = f"Cannot parse the arguments: {error}"
         raise UsageError(msg) from None
-
-
-# ── Resources and prompts
 
 
 LIMIT = 20_000
@@ -386,9 +380,6 @@ def _signature(one: Prompt) -> str:
     return f"{one.name}({', '.join(names)})"
 
 
-# ── Servers: /mcp and its subcommands
-
-
 LINES = 30
 """The default number of log lines."""
 
@@ -510,9 +501,6 @@ def _one(context: Context, name: str) -> RenderableType:
     return servers_view([context.mcp.status([name])[name]], metrics, settings)
 
 
-# ── The conversation: /model, /cost, /save
-
-
 async def model(context: Context, words: str) -> RenderableType:
     """Show the current and available models, or switch to another model."""
     talk = conversation_of(context, "/model")
@@ -626,9 +614,6 @@ def _write(path: Path, messages: Sequence[Message]) -> str:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write("".join(lines))
     return shorten_path(str(path.absolute()))
-
-
-# ── Running commands, and the table of all commands
 
 
 async def run(context: Context | McpManager, line: str) -> RenderableType:

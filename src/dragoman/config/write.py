@@ -525,9 +525,6 @@ def _bytes(path: Path) -> tuple[bytes, os.stat_result | None]:
     return path.read_bytes(), found
 
 
-# ── The catalog of well-known servers, in `catalog.toml`
-
-
 class Item(Struct, kw_only=True):
     """One server of the catalog."""
 

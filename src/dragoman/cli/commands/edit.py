@@ -81,9 +81,6 @@ class SwitchReport(Report, kw_only=True):
     file: str
 
 
-# ── `dragoman add`: a command, a URL or a name of the catalog becomes a spec
-
-
 def list_catalog(options: Options) -> None:
     """Print the servers of the catalog."""
     from dragoman.config.write import catalog
@@ -195,9 +192,6 @@ def full_command(transport: Transport) -> str:
             return shlex.join([transport.command, *transport.args])
         case Http() | Sse():
             return transport.url
-
-
-# ── The commands
 
 
 _COMMAND = "dragoman.command"

@@ -384,9 +384,6 @@ class _AskOnce:
         return await confirmed(request, self.live, yes=self._yes)
 
 
-# ── Texts
-
-
 def _announce(options: Options, plan: BulkPlan) -> None:
     """Say on stderr what an earlier run left, and what this one costs."""
     if plan.done:

@@ -122,9 +122,6 @@ def _on_signals(action: Callable[[], None]) -> Generator[None]:
             one()
 
 
-# ── Log lines would disturb the dashboard, so the last ones are kept in memory
-
-
 KEPT = 500
 
 

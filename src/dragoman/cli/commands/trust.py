@@ -439,9 +439,6 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalRow]:
     return rows + gone
 
 
-# ── `dragoman trust approve`: ask the user in the terminal
-
-
 class Wish(Struct, kw_only=True):
     """The options of `approve`."""
 
@@ -628,9 +625,6 @@ class Approver:
         words += ["--project"] if self._wish.in_project else []
         again = shlex.join([*words, "--yes"])
         return CallDeniedError(msg, server=spec.name, hint=f"{look}; `{again}` approves it without asking")
-
-
-# ── `dragoman trust pin`: write the exact version of a package into an entry
 
 
 class _Plan(Struct, kw_only=True):

@@ -65,9 +65,6 @@ if TYPE_CHECKING:
     from dragoman.observe.bus import Subscription
     from dragoman.observe.call_history import CallHistory
 
-# ── Actions on the manager, run concurrently; errors are shown as messages
-
-
 MOST_FOUND = 20
 """Tools that the filter finds by what they do."""
 MAX_SHOWN = 20_000
@@ -256,9 +253,6 @@ def _open(app: Dashboard, dialog: Login, url: str) -> None:
     if sys.platform in {"darwin", "win32"} or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         with suppress(ValueError):
             app.open_url(read_link(url).url)
-
-
-# ── The app
 
 
 TICK = 1.0

@@ -140,9 +140,6 @@ class RowTable(DataTable[Text]):
         return cell
 
 
-# ── Short texts about servers and calls
-
-
 BARS = "▁▂▃▄▅▆▇█"
 MODERN = "2026-07-28"
 """The first protocol version without a handshake."""
@@ -299,9 +296,6 @@ def summary(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetric
     )
 
 
-# ── The table of servers, and the line about the chosen one
-
-
 WIDE = 120
 """From this width on, the table has a column for errors."""
 
@@ -399,9 +393,6 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
     return (*columns, ("note", max(10, left)))
 
 
-# ── The stderr output of the chosen server
-
-
 KEPT = 2000
 """Lines to keep for scrolling back."""
 
@@ -443,9 +434,6 @@ def added(before: Sequence[str], now: Sequence[str]) -> list[str] | None:
         if before[-size:] == now[:size]:
             return list(now[size:])
     return None
-
-
-# ── Tools, resources and prompts of the chosen server: a list, and details of one item
 
 
 class Offer(Struct):
@@ -614,9 +602,6 @@ def _described(schema: Any) -> str:
 def _offer_columns(width: int) -> tuple[tuple[str, int], ...]:
     # The list uses two fifths of the pane, the details the rest.
     return ("kind", 8), ("name", max(8, width * 2 // 5 - 13))
-
-
-# ── Images of a result, if `textual-image` is installed and the terminal supports them
 
 
 MAX_PIXELS = 4_000_000

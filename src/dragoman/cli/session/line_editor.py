@@ -304,9 +304,6 @@ def fitted(pieces: Sequence[tuple[str, str]], columns: int) -> FormattedText:
     return FormattedText(found)
 
 
-# ── Completion of commands, servers, tools, arguments, resources and prompts
-
-
 logger = logging.getLogger("dragoman")
 
 LONGEST = 60

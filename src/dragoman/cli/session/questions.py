@@ -324,9 +324,6 @@ def argument_lines(given: Mapping[str, Any], limit: int) -> list[str]:
     return lines
 
 
-# ── Consent of the user: calls, sampling, changed tools, servers of a project
-
-
 SHOWN = 2_000
 """Characters shown of one argument."""
 EXCERPT = 300

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from dragoman.cli.slash import Context
     from dragoman.model import ToolResult
 
-# ── Splitting streamed markdown into finished blocks
-
-
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`\n]*+\n")
 _NUMBER = re.compile(r"\A(\s*+)\d++(?=[.)])")
 PIECE = 4_096
@@ -211,9 +208,6 @@ def _is_over(token: Token, lines: Sequence[str]) -> bool:
     return token.type in _ENDED_BY_BLANK and bool(lines) and not lines[-1].strip()
 
 
-# ── A tool call while it runs and after it: one line, and the first lines of the result
-
-
 FOLDED = 3
 """Lines of a result that are shown; `/last` shows all."""
 BAR = 20
@@ -334,9 +328,6 @@ class _Folded(Struct):
             yield Text.assemble(("  │ ", "dim"), (text, self.style), (hint, "dim"))
         if more := len(self.lines) - len(shown):
             yield Text(f"  │ … {more} more lines:{_HINT[1:]}", style="dim")
-
-
-# ── One turn of the model
 
 
 ENDS = {

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 
-# ── Styles of markdown and code: the colors of the terminal, without backgrounds
-
-
 THEME = Theme(
     {
         "markdown.code": "cyan",
@@ -120,9 +117,6 @@ def code_tail(above: Sequence[str], line: str, language: str) -> Text:
     drawn = lexer.highlight(safe("\n".join([*above, line])))
     newest = drawn.split("\n", allow_blank=True)[len(above)]
     return Text.assemble("  ", newest)
-
-
-# ── The screen
 
 
 TICK = 0.1
