@@ -75,7 +75,7 @@ class Context(MutableStruct, kw_only=True):
 Handler: TypeAlias = "Callable[[Context, str], Awaitable[RenderableType]]"
 
 
-class Command(Struct):
+class SlashCommand(Struct):
     """One slash command."""
 
     name: str
@@ -632,7 +632,7 @@ async def run(context: Context | McpManager, line: str) -> RenderableType:
     return await command.handler(given, words)
 
 
-def find_command(line: str) -> tuple[Command, str]:
+def find_command(line: str) -> tuple[SlashCommand, str]:
     """Return the command at the start of a line, and the words after it.
 
     Raises:
@@ -664,7 +664,7 @@ async def _help(_context: Context, words: str) -> RenderableType:
     return table
 
 
-def _explained(command: Command) -> RenderableType:
+def _explained(command: SlashCommand) -> RenderableType:
     parts: list[RenderableType] = [Text(_usage(command), style="cyan"), Text(command.help)]
     if command.details:
         parts.append(Padding(Text(command.details, style="dim"), (0, 0, 0, 2)))
@@ -673,7 +673,7 @@ def _explained(command: Command) -> RenderableType:
     return Group(*parts)
 
 
-def _usage(command: Command) -> str:
+def _usage(command: SlashCommand) -> str:
     return f"{command.name} {command.arguments}".rstrip()
 
 
@@ -697,32 +697,32 @@ _SAVE = """\
 /save                             Markdown, to a new file in the current folder
 /save talk.jsonl                  JSON Lines, to continue with `dragoman chat --transcript talk.jsonl`"""
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
-        Command("/mcp", "", "Show servers: state, calls, latency, errors.", status),
-        Command("/mcp tools", "[SERVER]", "List the tools of one or all servers.", server_tools),
-        Command("/mcp reload", "", "Reload the configuration.", reload),
-        Command("/mcp restart", "SERVER", "Restart a server.", restart),
-        Command("/mcp enable", "SERVER", "Enable a server for this session.", enable),
-        Command("/mcp disable", "SERVER", "Disable a server for this session.", disable),
-        Command("/mcp login", "SERVER [paste]", "Log in to a server.", login),
-        Command("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
-        Command("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
-        Command("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
-        Command("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
-        Command("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
-        Command("/resources", "[SERVER]", "List the resources.", resources),
-        Command("/read", "URI [SERVER]", "Read a resource.", read),
-        Command("/prompts", "[SERVER]", "List the prompts.", prompts),
-        Command("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
-        Command("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
-        Command("/cost", "", "Show tokens and cost so far.", cost),
-        Command("/save", "[FILE]", "Save the conversation.", save, _SAVE),
-        Command("/new", "", "Start a new conversation.", new),
-        Command("/clear", "", "Clear the screen and start a new conversation.", clear),
-        Command("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
-        Command("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
-        Command("/exit", "", "Quit.", _quit),
+        SlashCommand("/mcp", "", "Show servers: state, calls, latency, errors.", status),
+        SlashCommand("/mcp tools", "[SERVER]", "List the tools of one or all servers.", server_tools),
+        SlashCommand("/mcp reload", "", "Reload the configuration.", reload),
+        SlashCommand("/mcp restart", "SERVER", "Restart a server.", restart),
+        SlashCommand("/mcp enable", "SERVER", "Enable a server for this session.", enable),
+        SlashCommand("/mcp disable", "SERVER", "Disable a server for this session.", disable),
+        SlashCommand("/mcp login", "SERVER [paste]", "Log in to a server.", login),
+        SlashCommand("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
+        SlashCommand("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
+        SlashCommand("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
+        SlashCommand("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
+        SlashCommand("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
+        SlashCommand("/resources", "[SERVER]", "List the resources.", resources),
+        SlashCommand("/read", "URI [SERVER]", "Read a resource.", read),
+        SlashCommand("/prompts", "[SERVER]", "List the prompts.", prompts),
+        SlashCommand("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
+        SlashCommand("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
+        SlashCommand("/cost", "", "Show tokens and cost so far.", cost),
+        SlashCommand("/save", "[FILE]", "Save the conversation.", save, _SAVE),
+        SlashCommand("/new", "", "Start a new conversation.", new),
+        SlashCommand("/clear", "", "Clear the screen and start a new conversation.", clear),
+        SlashCommand("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
+        SlashCommand("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
+        SlashCommand("/exit", "", "Quit.", _quit),
     )
 }

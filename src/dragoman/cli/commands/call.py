@@ -113,7 +113,7 @@ def call(
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
-        asked, rest = Target([options.server], words[0], is_own=True), list(words[1:])
+        asked, rest = ToolTarget([options.server], words[0], is_own=True), list(words[1:])
     else:
         asked, rest = split_words(settings, words)
     given = _Given(rest, whole)
@@ -196,7 +196,7 @@ def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
     return result.error or "The tool failed."
 
 
-def _check_known(settings: Settings, asked: Target, given: _Given) -> None:
+def _check_known(settings: Settings, asked: ToolTarget, given: _Given) -> None:
     """Check a call against the cached tools, so that a mistake does not have to wait for the server.
 
     Raises:
@@ -233,7 +233,7 @@ def _described(name: str, schema: object, root: object) -> str:
     return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
-class Target(NamedTuple):
+class ToolTarget(NamedTuple):
     """The tool to call."""
 
     specs: list[ServerSpec]
@@ -243,15 +243,15 @@ class Target(NamedTuple):
     """Whether `name` is the server's own name of the tool, not the exposed one."""
 
 
-def split_words(settings: Settings, words: Sequence[str]) -> tuple[Target, list[str]]:
+def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, list[str]]:
     """Return the tool to call, and the remaining words."""
     first, *rest = words
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
-        return Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
+        return ToolTarget(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
     for pair in qualified(first):
         if settings.server(pair.server) is not None:
-            return Target(wanted(settings, [pair.server]), pair.tool, is_own=True), rest
+            return ToolTarget(wanted(settings, [pair.server]), pair.tool, is_own=True), rest
     registry, listed = known_registry(settings)
     try:
         found = registry.resolve(first)
@@ -265,14 +265,14 @@ def split_words(settings: Settings, words: Sequence[str]) -> tuple[Target, list[
         wanted(settings, [first])
     everywhere = wanted(settings, [])
     if not isinstance(found, UnknownToolError):
-        return Target(wanted(settings, [found.server]), found.original_name, is_own=True), rest
+        return ToolTarget(wanted(settings, [found.server]), found.original_name, is_own=True), rest
     if found.suggestions:
         raise found
     # The tools of some servers are not known yet; ask those that can have it.
     specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
         raise found
-    return Target(specs, first, is_own=False), rest
+    return ToolTarget(specs, first, is_own=False), rest
 
 
 def _server_or_tool(error: UnknownToolError) -> UnknownToolError:
@@ -285,7 +285,7 @@ def _server_or_tool(error: UnknownToolError) -> UnknownToolError:
 async def _call(
     options: Options,
     settings: Settings,
-    asked: Target,
+    asked: ToolTarget,
     given: _Given,
     *,
     yes: bool,
@@ -368,7 +368,7 @@ def _shown(request: CallRequest) -> str:
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
+def find_connected(live: Connected, asked: ToolTarget, elsewhere: Sequence[ToolDef]) -> ToolDef:
     """Find the tool; a cached definition is enough, so that a fallback can answer.
 
     Args:

@@ -14,7 +14,7 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, take_url
-from dragoman.cli.commands.call import Target, confirmed, find_connected, review_changes, split_words
+from dragoman.cli.commands.call import ToolTarget, confirmed, find_connected, review_changes, split_words
 from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run
@@ -185,7 +185,7 @@ def map_(
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
-        asked = Target([options.server], words[0], is_own=True)
+        asked = ToolTarget([options.server], words[0], is_own=True)
     else:
         asked, rest = split_words(settings, words[:-1])
         if rest:
@@ -260,7 +260,7 @@ class _Job:
 async def _run(
     options: Options,
     settings: Settings,
-    asked: Target,
+    asked: ToolTarget,
     job: _Job,
     how: dict[str, Any],
     *,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
     from textual.worker import Worker
 
-    from dragoman.cli.dashboard.lists import Offer
+    from dragoman.cli.dashboard.lists import OfferRow
     from dragoman.cli.session.questions import Asker, Consent
     from dragoman.events import Event
     from dragoman.manager.manager import McpManager
@@ -112,7 +112,7 @@ class Jobs:
             case _:
                 self._begin(line, self._command(line))
 
-    def use(self, offer: Offer, arguments: Mapping[str, Any]) -> None:
+    def use(self, offer: OfferRow, arguments: Mapping[str, Any]) -> None:
         """Call a tool, read a resource, or get a prompt."""
         match offer.kind:
             case "tool":
@@ -222,7 +222,7 @@ class Jobs:
         self._app.print(Text(safe(mask_text(text[:MAX_SHOWN]))))
 
 
-def schema_of(offer: Offer) -> Mapping[str, Any] | None:
+def schema_of(offer: OfferRow) -> Mapping[str, Any] | None:
     """Return the schema of the arguments; None without arguments."""
     match offer.kind:
         case "tool":
@@ -326,7 +326,7 @@ class Dashboard(App[None]):
         self._subscription: Subscription | None = None
         self._view = self._left = "offers"
         self._server = ""
-        self._offers: list[Offer] = []
+        self._offers: list[OfferRow] = []
         self._listings = 0
         """The number of listings; only the latest one is shown."""
         self._words = ""
