@@ -19,7 +19,7 @@ NAMES = (
         "bulk",
         "fleet",
         "parts",
-        "catalogue",
+        "catalog",
         "tools",
         "agent",
         "context",

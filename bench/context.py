@@ -18,7 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.requests import read_catalogue, read_requests, read_tasks
+from bench.requests import read_catalog, read_requests, read_tasks
 from dragoman import AgentEngine, ToolRegistry
 from dragoman.agent import ScriptedProvider
 from dragoman.tools.search import ToolIndex, index, words
@@ -53,7 +53,7 @@ WITHOUT: dict[str, tuple[Any, str, Any]] = {
 
 def main() -> None:
     """Measure and print."""
-    tools, requests = read_catalogue(), read_requests()
+    tools, requests = read_catalog(), read_requests()
     if is_installed():
         # First, while nothing is imported: loading the model is what could stop the loop.
         stop = asyncio.run(_longest_stop(_many(SIZES[-1], tools)))

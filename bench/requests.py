@@ -1,7 +1,7 @@
 """Requests in a user's words, each with the tools that can answer it, for measuring tool search.
 
 `data/requests.tsv` was written by hand for the 943 tools of `tests/data/real-tools.json`: few words in common
-with the tools' own text, English and Chinese, and some that no tool of the catalogue can answer. Half of them
+with the tools' own text, English and Chinese, and some that no tool of the catalog can answer. Half of them
 is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` (`later`) was
 written after that, `data/unseen.tsv` and `data/tasks.tsv` (`unseen`) before the ranking changed;
 `data/blind.tsv` (`blind`), `data/fresh.tsv` (`fresh`) and the long tasks of `tasks.tsv` (`errands`) came
@@ -20,7 +20,7 @@ from dragoman.model import ToolDef
 from dragoman.tools.definition import define
 
 DATA = Path(__file__).parent / "data"
-CATALOGUE = Path(__file__).parents[1] / "tests" / "data" / "real-tools.json"
+CATALOG = Path(__file__).parents[1] / "tests" / "data" / "real-tools.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def _read(name: str) -> list[Request]:
     return found
 
 
-def read_catalogue() -> list[ToolDef]:
+def read_catalog() -> list[ToolDef]:
     """Read the real tools; their exposed names are `server/tool`."""
-    listing: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text("utf-8"))
+    listing: dict[str, list[dict[str, Any]]] = json.loads(CATALOG.read_text("utf-8"))
     made = (
         define(raw, server=server, template="{server}/{tool}")
         for server, raws in listing.items()

@@ -80,6 +80,8 @@ LONGEST_FILE = 800
 LONG_FILES = {}
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "base", "core", "misc"}
+DIVIDED = re.compile(r"^(server\..+|call(_.+)?)$")
+"""Modules that still have divider lines."""
 HISTORY = re.compile(
     r"no longer|previously|(?<!is )(?<!are )(?<!be )\bused to\b|\bfixed\b(?!-)", re.IGNORECASE
 )
@@ -334,6 +336,13 @@ def check_comments(modules: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.where(token.start[0])}: a comment tells history: {token.string}"
 
 
+def check_dividers(modules: dict[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        for number, line in enumerate(module.source.splitlines(), 1):
+            if line.lstrip().startswith("# ──") and not DIVIDED.match(module.name):
+                yield f"{module.where(number)}: a divider line; a file with two subjects is split"
+
+
 RULES: list[Callable[[dict[str, Module]], Iterator[str]]] = [
     check_layers,
     check_cycles,
@@ -344,6 +353,7 @@ RULES: list[Callable[[dict[str, Module]], Iterator[str]]] = [
     check_sizes,
     check_names,
     check_comments,
+    check_dividers,
 ]
 
 
@@ -423,6 +433,7 @@ OFFENCES = {
     "a long file": (check_sizes, {"events.py": "x = 1\n" * 801}),
     "an empty name": (check_names, {"tools/string_utils.py": ""}),
     "an empty package name": (check_names, {"tools/helpers/text.py": ""}),
+    "a divider": (check_dividers, {"model.py": "x = 1\n\n# \u2500\u2500 the rest\n\ny = 2"}),
     "history": (check_comments, {"model.py": "x = 1  # this no longer happens"}),
 }
 

@@ -297,11 +297,13 @@ class ToolExecutionError(DragomanError):
 
 
 class UnknownToolError(ToolExecutionError):
-    """No tool has that name; `suggestions` are the nearest ones."""
+    """No tool has that name, or several have; `suggestions` are the nearest ones."""
 
     code = "tool.unknown"
 
     suggestions: Sequence[str] = ()
+    is_ambiguous: bool = False
+    """Whether several tools could be meant."""
 
 
 class ToolUnavailableError(ToolExecutionError):

@@ -90,7 +90,7 @@ def test_the_wheel_has_every_module_and_the_data_that_they_read(installed: Path)
     assert sources <= files
     assert {
         "dragoman/py.typed",
-        "dragoman/config/catalogue.toml",
+        "dragoman/config/catalog.toml",
         "dragoman/demo/data/statutes.json",
         "dragoman/demo/data/cases.json",
         "dragoman/demo/data/templates.json",
@@ -121,9 +121,9 @@ def test_the_wheel_works_without_the_sources(installed: Path) -> None:
     version = run_installed(installed, "-m", "dragoman", "--version")
     assert (version.returncode, version.stdout) == (0, f"dragoman {VERSION}\n")
     script = (
-        "from dragoman.config.write import catalogue\n"
+        "from dragoman.config.write import catalog\n"
         "from dragoman.demo.legal import load_templates\n"
-        "print(len(catalogue()), len(load_templates()))"
+        "print(len(catalog()), len(load_templates()))"
     )
     counted = run_installed(installed, "-c", script)
     assert counted.returncode == 0, counted.stderr

@@ -69,9 +69,6 @@ MAX_HISTORY = 500
 """Calls of the call log that are read for the search's order."""
 
 
-# ── The budget of one question
-
-
 class Budget(Struct, kw_only=True):
     """The limits of one question; `None` means unlimited."""
 
@@ -133,9 +130,6 @@ class Spending(MutableStruct):
             f"the agent stopped at its budget of {limit}",
             hint="ask again to continue from here, or raise the budget",
         )
-
-
-# ── The engine
 
 
 logger = logging.getLogger("dragoman")

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from dragoman.model import Handler
     from dragoman.tools.export.export import Export
 
-# ── Elicitation: a form from the server's schema, or a URL to visit (pure)
-
-
 TRUE_WORDS = frozenset({"y", "yes", "true", "1", "on"})
 FALSE_WORDS = frozenset({"n", "no", "false", "0", "off"})
 
@@ -187,9 +184,6 @@ def _truth(text: str) -> bool:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-# ── Handlers for a manager
 
 
 Approve: TypeAlias = "Callable[[str, Mapping[str, Any]], bool | Awaitable[bool]]"

@@ -194,9 +194,6 @@ class Provider(Protocol):
         ...
 
 
-# ── Events of an agent: everything that a user interface shows
-
-
 class StepStarted(Struct, kw_only=True):
     """A request is sent to the model."""
 
@@ -271,9 +268,6 @@ AgentEvent: TypeAlias = (
     | Noticed
     | Answer
 )
-
-
-# ── Transcript: a conversation on disk, as JSON Lines
 
 
 VERSION = 1

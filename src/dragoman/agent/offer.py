@@ -280,8 +280,6 @@ class ToolOffer:
         tool = self._registry.get(name)
         return tool is not None and tool.source == "mcp"
 
-    # ── The first offer, and what is added to it
-
     def _begin(self, export: Export, own: Export) -> None:
         if self.fits_all():
             tools = [*own.tools, *export.tools] if own.tools else export.tools
@@ -340,8 +338,6 @@ class ToolOffer:
         if limit.count is not None and len(tools) > limit.count:
             return False
         return limit.tokens is None or estimate_tokens(tools) <= limit.tokens
-
-    # ── The answer to a search
 
     def _answer(self, hits: Sequence[Hit], export: Export, shown: dict[str, str]) -> Found:
         """Return the answer to a search; `shown` has how programs call the tools, by exposed name."""

@@ -39,13 +39,34 @@ class ToolSet:
         """Return the error for an unknown or ambiguous name."""
         return self._runner.read(lambda: self._async.unknown(name))
 
-    @overload
-    def resolve(self, name: str) -> ToolDef: ...
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
+
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool that a call of this name reaches, without parsing the name.
+
+        Args:
+            name: An exposed name, which always wins, or any alias that an export has given out or would give
+                out now; or a server and its tool.
+
+        Returns:
+            The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
+            tools in two exports.
+        """
+        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        """Return the tools, sorted by exposed name."""
+        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
 
     @overload
-    def resolve(self, name: str, alias: str) -> str | None: ...
+    def resolve(self, name: str, *, server: str = "") -> ToolDef: ...
 
-    def resolve(self, name: Any, alias: Any = None) -> ToolDef | str | None:
+    @overload
+    def resolve(self, name: str, alias: str, *, server: str = "") -> str | None: ...
+
+    def resolve(self, name: Any, alias: Any = None, *, server: Any = "") -> ToolDef | str | None:
         """Return the tool that a person means by a name.
 
         Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
@@ -54,11 +75,14 @@ class ToolSet:
         Args:
             name: The name.
             alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
+            server: The server that has the tool; then the server's own name of the tool comes first.
 
         Raises:
             UnknownToolError: No tool has this name, or it can mean several.
         """
-        return cast("ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias)))
+        return cast(
+            "ToolDef | str | None", self._runner.read(lambda: self._async.resolve(name, alias, server=server))
+        )
 
     def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
@@ -92,14 +116,6 @@ class ToolView(ToolSet):
         super().__init__(it, runner)
         self._async = it
 
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool of that exposed name, if it is in view."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
-
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool of that exposed name or alias, if it is in view."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
-
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools in view that could be meant by an ambiguous name."""
         return cast("list[ToolDef]", self._runner.read(lambda: self._async.contenders(name)))
@@ -121,9 +137,6 @@ class ToolView(ToolSet):
             ToolExecutionError: The call failed; the subclass says why.
         """
         return self._runner.run(lambda: self._async.call(name, arguments, timeout=timeout))
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
 
     def __len__(self) -> int:
         return self._runner.read(self._async.__len__)
@@ -211,23 +224,6 @@ class ToolRegistry(ToolSet):
         """Release the names of a server's tools for other servers."""
         self._runner.read(lambda: self._async.forget(server))
 
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool of that exposed name."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.get(name)))
-
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool that a call of this name reaches, without parsing the name.
-
-        Args:
-            name: An exposed name, which always wins, or any alias that an export has given out or would give
-                out now; or a server and its tool.
-
-        Returns:
-            The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
-            tools in two exports.
-        """
-        return cast("ToolDef | None", self._runner.read(lambda: self._async.find(name)))
-
     def shown_name(self, name: str | Pair) -> str:
         """Return how errors call a tool that is not found."""
         return self._runner.read(lambda: self._async.shown_name(name))
@@ -276,9 +272,6 @@ class ToolRegistry(ToolSet):
             deny: The same; these win.
         """
         return ToolView(self._runner.read(lambda: self._async.view(allow=allow, deny=deny)), self._runner)
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._async))))
 
     def __len__(self) -> int:
         return self._runner.read(self._async.__len__)

@@ -99,8 +99,6 @@ class Journal:
             self.close()
             raise
 
-    # ── The states of rows
-
     def state(self, row: int) -> int:
         """Return the state of a row."""
         return self._states[row] if row < len(self._states) else OPEN
@@ -138,8 +136,6 @@ class Journal:
             more = row + MORE_ROWS - len(self._states)
             self._states.extend(bytes(more))
             self._marks.frombytes(bytes(more * self._marks.itemsize))
-
-    # ── Writing
 
     def begin(self, row: int, mark: int) -> None:
         """Record that a row is about to be sent."""
@@ -236,8 +232,6 @@ class Journal:
             with suppress(OSError):
                 Path(self._guard.lock_file).unlink()
             self._guard.release()
-
-    # ── Reading
 
     def outcomes(self) -> Iterator[RowOutcome | None]:
         """Return the outcome of every row in order, `None` for an open one; each is read from the file."""
@@ -351,9 +345,6 @@ def _guard(path: Path) -> Any:
         msg = f"the journal {path} cannot be created: {exc.strerror}"
         raise BulkError(msg, hint="choose another output") from exc
     return guard
-
-
-# ── Outcomes as lines
 
 
 def outcome_line(

@@ -176,8 +176,6 @@ class BulkRun:
         self._earlier = self._ok = self._failed = self._unknown = 0
         self._unknown_rows: list[int] = []
 
-    # ── For the caller
-
     async def wait(self) -> BulkReport:
         """Run until every row has an outcome, and return the report.
 
@@ -255,8 +253,6 @@ class BulkRun:
             raise BulkError(msg, hint="give a list or a file")
         return await asyncio.to_thread(self._plan, context, tool)
 
-    # ── The plan
-
     def _plan(self, context: CallContext, tool: ToolDef) -> BulkPlan:
         from dragoman.tools.result.build import check
         from dragoman.tools.schema.validate import Validators
@@ -306,8 +302,6 @@ class BulkRun:
             concurrency=self._most_at_once(context, tool),
             rate=self._rate,
         )
-
-    # ── The run
 
     async def _find(self) -> tuple[CallContext, ToolDef]:
         context = await self._start()
@@ -578,9 +572,6 @@ class BulkRun:
             await asyncio.wait({driving})
 
 
-# ── Reading rows
-
-
 class RowReader:
     """Numbers rows, fills the template, and skips what the journal has."""
 
@@ -689,9 +680,6 @@ def _check_length(journal: Journal, reader: RowReader, limit: int | None) -> Non
     if limit is None and journal.last > reader.count:
         msg = f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last:,}"
         raise BulkError(msg, hint="restore the rows that were removed, or begin again with another output")
-
-
-# ── Results
 
 
 def line_of(row: int, status: Status, result: ToolResult | None, error: str, code: str) -> str:

@@ -249,9 +249,6 @@ def load_openpyxl() -> Any:
         raise BulkError(msg, hint="install `dragoman[xlsx]`, or use .csv or .jsonl") from exc
 
 
-# ── Writing
-
-
 OUTCOME_COLUMNS = ("outcome", "result", "error", "sources", "seconds")
 
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from dragoman.model import ToolDef
 
-# ── The signature of a tool as text
-
-
 Piece: TypeAlias = tuple[str, str]
 """A text and its role: `name`, `type`, or empty."""
 
@@ -127,9 +124,6 @@ def _default(schema: object) -> str:
 def _short(value: object) -> str:
     text = safe(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= MAX_DEFAULT else f"{text[: MAX_DEFAULT - 1]}…"
-
-
-# ── Parsing `key=value` words into arguments, typed by the schema
 
 
 STDIN = "-"

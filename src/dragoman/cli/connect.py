@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
     from dragoman.trust.pins import Trust
 
-# ── Progress on stderr: one line that is redrawn in a terminal, a few lines elsewhere
-
-
 TICK = 0.1
 SOON = 0.2
 """Seconds before progress is shown in a terminal."""
@@ -110,9 +107,6 @@ class Progress:
         with suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
-
-
-# ── The connected servers of one command
 
 
 LATENCY_SECONDS = 2.0
@@ -240,7 +234,7 @@ async def connected(
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
     if (command := current_command.get()) is not None:
-        async with _in_daemon(command, options, settings, specs, handlers, default_trust) as live:
+        async with _kept_by_daemon(command, options, settings, specs, handlers, default_trust) as live:
             await _wait(live, live.names, on_settled)
             yield live
         return
@@ -266,7 +260,7 @@ async def connected(
 
 
 @asynccontextmanager
-async def _in_daemon(
+async def _kept_by_daemon(
     command: Command,
     options: Options,
     settings: Settings,

@@ -34,9 +34,6 @@ class Host(Struct):
     servers: Sequence[ServerSpec]
 
 
-# ── The answers of the user
-
-
 def in_use() -> list[str]:
     """Return the apps whose servers the user wants to use."""
     return _answers("use")
@@ -81,9 +78,6 @@ def _read(text: str) -> dict[str, list[str]]:
         for key, names in table.items()
         if isinstance(names, list)
     }
-
-
-# ── What is on this machine
 
 
 def hosts() -> list[Host]:

@@ -17,7 +17,7 @@ def main() -> None:
     interrupts.install()
     words = sys.argv[1:]
     try:
-        code = _in_daemon(words)
+        code = _pass_to_daemon(words)
         if code is None:
             from dragoman.cli.main import main as run
 
@@ -44,7 +44,7 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 -- a descriptor, for as long as we live
 
 
-def _in_daemon(words: list[str]) -> int | None:
+def _pass_to_daemon(words: list[str]) -> int | None:
     """Run a command in the daemon; return its exit code, or `None` if it has to run here."""
     from dragoman.gateway import client
 

@@ -6,10 +6,13 @@ the code is 1 and the output shows each failure.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import sys
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -109,7 +112,7 @@ def code_of_status(status: ServerStatus) -> Exit:
             return Exit.UNREACHABLE
 
 
-def together(codes: Iterable[Exit]) -> Exit:
+def overall_exit(codes: Iterable[Exit]) -> Exit:
     """Combine several exit codes into one."""
     bad = {code for code in codes if code is not Exit.DONE}
     return Exit.DONE if not bad else bad.pop() if len(bad) == 1 else Exit.FAILED
@@ -117,9 +120,6 @@ def together(codes: Iterable[Exit]) -> Exit:
 
 def meanings() -> dict[str, str]:
     """Return the docstring below each exit code, by name, read from the source."""
-    import ast
-    import inspect
-
     body = ast.parse(inspect.getsource(Exit)).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101 -- it is the class above
     found: dict[str, str] = {}
@@ -132,13 +132,10 @@ def meanings() -> dict[str, str]:
     return found
 
 
-# ── Problems in configuration files: an error if no server is left, otherwise a warning
-
-
 CHECK = "run `dragoman config check`"
 
 
-def insist(settings: Settings) -> None:
+def require_settings(settings: Settings) -> None:
     """Raise an error if the files have problems and no server is left.
 
     Raises:
@@ -151,11 +148,11 @@ def insist(settings: Settings) -> None:
     first, *others = settings.problems
     if not others or not isinstance(first, ConfigError):
         raise first
-    hint = f"{many(settings)}: {CHECK}"
+    hint = f"{problem_count(settings)}: {CHECK}"
     raise ConfigError(first.message, source=first.source, pointer=first.pointer, line=first.line, hint=hint)
 
 
-def remark(settings: Settings, *, but_for: int = 0) -> None:
+def report_problems(settings: Settings, *, but_for: int = 0) -> None:
     """Print a warning if the configuration files have problems, or keys that were probably misspelt.
 
     Args:
@@ -165,18 +162,15 @@ def remark(settings: Settings, *, but_for: int = 0) -> None:
     from dragoman.cli import output
 
     if len(settings.problems) > but_for:
-        output.warn(f"{many(settings)}: {CHECK}")
+        output.warn(f"{problem_count(settings)}: {CHECK}")
     for warning in settings.warnings:
         output.warn(f"warning: {warning}")
 
 
-def many(settings: Settings) -> str:
+def problem_count(settings: Settings) -> str:
     """Return the number of problems as text."""
     count = len(settings.problems)
     return f"{count} configuration problem{'s' * (count > 1)}"
-
-
-# ── Running a command on an event loop: on SIGTERM and SIGHUP, servers are stopped first
 
 
 T = TypeVar("T")
@@ -197,7 +191,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
     import signal
-    from functools import partial
 
     from dragoman.server.process.signals import on_signal
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.cli.options import typed
 from dragoman.errors import (
     ConfigError,
     ConfigSyntaxError,
     InvalidSpecError,
     UnknownServerError,
-    UnknownToolError,
 )
 from dragoman.suggest import suggest
+from dragoman.tools.names import around_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +54,6 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 def unknown(settings: Settings, name: str) -> DragomanError:
     """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
     if (problem := broken_entries(settings).get(name)) is not None:
-        from dragoman.cli.options import typed
         from dragoman.diagnosis.explain import explain
 
         found = explain(problem)
@@ -78,8 +79,6 @@ def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
 
 def _stands_in(name: str, path: str) -> bool:
     """Return whether the text of a broken file has a name, as a key or a value."""
-    from pathlib import Path
-
     from dragoman.storage.files import read_regular
 
     try:
@@ -132,8 +131,6 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
 
     Exposed names depend on the tools of all servers, so all of them are loaded.
     """
-    from pathlib import Path
-
     from dragoman.config.load import refused
     from dragoman.storage.manifests import ManifestCache, default_folder
     from dragoman.tools.definition import readmit
@@ -153,45 +150,6 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
     return settled(settings, found), known
 
 
-def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
-    """Return the tool that a user means: by its exposed name, an alias, `server.tool`, or its own name.
-
-    Raises:
-        UnknownToolError: No tool has this name, or several servers have one; the error suggests names.
-    """
-    try:
-        return registry.resolve(name)
-    except UnknownToolError as error:
-        if is_ambiguous(registry, name):
-            raise
-        raise unknown_tool(name, registry) from error
-
-
-def is_ambiguous(registry: ToolRegistry, name: str) -> bool:
-    """Return whether several tools could be meant by a name."""
-    return bool(registry.contenders(name)) or any(tool.original_name == name for tool in registry)
-
-
-def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
-    """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
-    every = list(tools)
-    # The right name at the wrong server is likelier than a similar name at the right one.
-    similar = [f"{tool.server}.{name}" for tool in every if tool.original_name == name][:3]
-    similar = similar or suggest(
-        name, [tool.original_name for tool in every if server and tool.server == server]
-    )
-    if not similar:
-        proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
-        near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
-        # A tool's own name may be ambiguous, so the full form is shown.
-        full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
-        similar = list(dict.fromkeys(one for group in full for one in group))[:3]
-    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
-    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
-    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
-    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
-
-
 def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:
     """Register the tools of several servers, so that each gets its exposed name."""
     from dragoman.tools.registry import ToolRegistry
@@ -209,9 +167,8 @@ def may_own(settings: Settings, specs: Iterable[ServerSpec], name: str) -> list[
 
     found: list[ServerSpec] = []
     for spec in specs:
-        template = (spec.naming or settings.naming).replace("{server}", spec.name)
-        before, field, after = template.partition("{tool}")
-        if field and name.startswith(before) and name.endswith(after):
+        before, *after = around_tool(spec.naming or settings.naming, spec.name)
+        if after and name.startswith(before) and name.endswith(after[-1]):
             found.append(spec)
     # Leave out unapproved servers of a project: their error would hide the others.
     unapproved = refused(settings, found)

@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import sys
+import textwrap
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import interrupts
-from dragoman.cli.exits import EndedError, Exit, code_of
+from dragoman.cli.exits import EndedError, Exit, code_of, meanings
 from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def run_with(arguments: Sequence[str] | None, options: Options) -> int:
     except GoAloneError:
         raise
     except UseDaemonError:
-        return _in_daemon(list(arguments) if arguments is not None else sys.argv[1:])
+        return _run_in_new_daemon(list(arguments) if arguments is not None else sys.argv[1:])
     except Exception as error:  # noqa: BLE001 -- any error is shown in one line
         return _report(error, options)
     return result if isinstance(result, int) else 0
@@ -233,7 +234,7 @@ def _report(error: Exception, options: Options) -> int:
     return _explain(error, as_json=options.json)
 
 
-def _in_daemon(words: Sequence[str]) -> int:
+def _run_in_new_daemon(words: Sequence[str]) -> int:
     """Run a command in a daemon that is started for it; alone if that fails."""
     from dragoman.gateway import client
 
@@ -294,9 +295,6 @@ def _close_quietly(error: OSError | None = None) -> int:
         with suppress(OSError, ValueError):
             os.dup2(devnull, stream.fileno())
     return Exit.FAILED
-
-
-# ── `dragoman help`: the help of a command, or one of the general topics
 
 
 TOPICS: dict[str, tuple[str, str]] = {
@@ -401,14 +399,11 @@ Servers, tools, arguments and choices are completed too; no server is started.""
 
 def text_of(topic: str) -> str:
     """Return the text of a topic."""
-    import textwrap
-
     if topic != "exit-codes":
         from dragoman.config.dialects import HOSTS, SEEDS
 
         profiles = textwrap.fill(", ".join((*SEEDS, *HOSTS)), 79, break_on_hyphens=False)
         return TOPICS[topic][1].replace("PROFILES", profiles)
-    from dragoman.cli.exits import meanings
 
     lines = [f"{code.value:>3}  {meanings()[code.name]}" for code in Exit]
     return "\n".join(textwrap.fill(line, 79, subsequent_indent="     ") for line in lines)

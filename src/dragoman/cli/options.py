@@ -205,9 +205,6 @@ def _bound(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-# ── Shell completion of servers, tools and arguments, from configuration and cache; starts no server
-
-
 _SHELLS = ("bash", "zsh", "fish")
 _INSTALL = {
     "bash": 'eval "$(dragoman completion bash)"   # in ~/.bashrc',
@@ -244,22 +241,24 @@ def _servers(_context: click.Context, options: Options, _word: str) -> Proposals
 
 def _call_words(context: click.Context, options: Options, _word: str) -> Proposals:
     """Complete `call`: a server or an exposed name, then a tool, then its arguments."""
-    from dragoman.cli.known import known_tools
+    from dragoman.cli.known import known_registry
+    from dragoman.errors import UnknownToolError
 
     words: tuple[str, ...] = context.params.get("words") or ()
     settings = options.load()
-    tools = known_tools(settings, [spec for spec in settings.servers if spec.enabled])
+    registry, _ = known_registry(settings)
     if not words:
-        exposed = [_described(tool, tool.name) for listed in tools.values() for tool in listed]
+        exposed = [_described(tool, tool.name) for tool in registry]
         return [*_servers(context, options, ""), *exposed]
     first, *rest = words
-    if settings.server(first) is not None:
-        if not rest:
-            return [_described(tool, tool.original_name) for tool in tools.get(first, ())]
-        chosen = [tool for tool in tools.get(first, ()) if rest[0] in (tool.original_name, tool.name)]
-    else:
-        chosen = [tool for listed in tools.values() for tool in listed if tool.name == first]
-    return [pair for tool in chosen for pair in _arguments(tool)]
+    is_server = settings.server(first) is not None
+    if is_server and not rest:
+        return [_described(tool, tool.original_name) for tool in registry if tool.server == first]
+    try:
+        tool = registry.resolve(rest[0], server=first) if is_server else registry.resolve(first)
+    except UnknownToolError:
+        return []
+    return _arguments(tool)
 
 
 def _described(tool: ToolDef, name: str) -> tuple[str, str]:

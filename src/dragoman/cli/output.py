@@ -251,9 +251,6 @@ class ProblemReport(Report, kw_only=True):
     problems: Sequence[str] = ()
 
 
-# ── Parts of results and resources, as JSON and as saved files
-
-
 _ENDINGS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/wav": ".wav", "text/plain": ".txt"}
 """Extensions for types where `mimetypes` gives several or unusual ones."""
 _MOST = 10_000

@@ -14,10 +14,11 @@ from base64 import b64decode
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.cli.options import Options, usual_profile
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dragoman.cli.options import Options
     from dragoman.gateway.daemon import Command
     from dragoman.gateway.workspace import Place
     from dragoman.model import Settings
@@ -57,8 +58,6 @@ def divert(options: Options, settings: Settings) -> None:
 
 def load(place: Place) -> Settings:
     """Load the configuration of a client, as it would alone."""
-    from dragoman.cli.options import Options, usual_profile
-
     options = Options(root=place.root, env=place.env)
     options.profile = place.profile or usual_profile(place.env)
     options.config = place.config
@@ -70,7 +69,6 @@ def run(command: Command) -> int | None:
     from concurrent.futures import CancelledError
 
     from dragoman.cli.main import run_with
-    from dragoman.cli.options import Options, usual_profile
 
     place = command.place
     options = Options(root=place.root, env=place.env, no_daemon=True)

@@ -14,11 +14,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.agent.messages import Usage
+from dragoman.agent.messages import Usage, encode
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of, type_name
 from dragoman.cli.commands.login import open_browser
-from dragoman.cli.known import find_tool, is_ambiguous
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
@@ -76,7 +75,7 @@ class Context(MutableStruct, kw_only=True):
 Handler: TypeAlias = "Callable[[Context, str], Awaitable[RenderableType]]"
 
 
-class Command(Struct):
+class SlashCommand(Struct):
     """One slash command."""
 
     name: str
@@ -129,9 +128,9 @@ def tool_named(context: Context, name: str) -> ToolDef:
     """
     registry = context.mcp.registry
     try:
-        return find_tool(registry, name)
+        return registry.resolve(name)
     except UnknownToolError as error:
-        if is_ambiguous(registry, name):
+        if error.is_ambiguous:
             text = str(error)
             raise UsageError(text[:1].upper() + text[1:]) from None
     names = [one for tool in registry for one in (tool.name, tool.original_name) if one]
@@ -149,9 +148,6 @@ def conversation_of(context: Context, command: str) -> Conversation:
         msg = f"{command} works only in a chat with a model. Start one with `dragoman chat`."
         raise UsageError(msg)
     return context.conversation
-
-
-# ── Tools: /call, /last, /tasks, /tools
 
 
 WHOLE = 100_000
@@ -248,9 +244,6 @@ def parse_arguments(tool: ToolDef, text: str) -> dict[str, Any]:
     except ValueError as error:
         msg = f"Cannot parse the arguments: {error}"
         raise UsageError(msg) from None
-
-
-# ── Resources and prompts
 
 
 LIMIT = 20_000
@@ -387,9 +380,6 @@ def _signature(one: Prompt) -> str:
     return f"{one.name}({', '.join(names)})"
 
 
-# ── Servers: /mcp and its subcommands
-
-
 LINES = 30
 """The default number of log lines."""
 
@@ -511,9 +501,6 @@ def _one(context: Context, name: str) -> RenderableType:
     return servers_view([context.mcp.status([name])[name]], metrics, settings)
 
 
-# ── The conversation: /model, /cost, /save
-
-
 async def model(context: Context, words: str) -> RenderableType:
     """Show the current and available models, or switch to another model."""
     talk = conversation_of(context, "/model")
@@ -620,7 +607,6 @@ async def save(context: Context, words: str) -> RenderableType:
 def _write(path: Path, messages: Sequence[Message]) -> str:
     """Write a new file and return its path."""
     path = path.expanduser()
-    from dragoman.agent.messages import encode
 
     lines = [f"{encode(one)}\n" for one in messages] if path.suffix == ".jsonl" else [as_markdown(messages)]
     # The conversation may be private.
@@ -628,9 +614,6 @@ def _write(path: Path, messages: Sequence[Message]) -> str:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write("".join(lines))
     return shorten_path(str(path.absolute()))
-
-
-# ── Running commands, and the table of all commands
 
 
 async def run(context: Context | McpManager, line: str) -> RenderableType:
@@ -649,7 +632,7 @@ async def run(context: Context | McpManager, line: str) -> RenderableType:
     return await command.handler(given, words)
 
 
-def find_command(line: str) -> tuple[Command, str]:
+def find_command(line: str) -> tuple[SlashCommand, str]:
     """Return the command at the start of a line, and the words after it.
 
     Raises:
@@ -681,7 +664,7 @@ async def _help(_context: Context, words: str) -> RenderableType:
     return table
 
 
-def _explained(command: Command) -> RenderableType:
+def _explained(command: SlashCommand) -> RenderableType:
     parts: list[RenderableType] = [Text(_usage(command), style="cyan"), Text(command.help)]
     if command.details:
         parts.append(Padding(Text(command.details, style="dim"), (0, 0, 0, 2)))
@@ -690,7 +673,7 @@ def _explained(command: Command) -> RenderableType:
     return Group(*parts)
 
 
-def _usage(command: Command) -> str:
+def _usage(command: SlashCommand) -> str:
     return f"{command.name} {command.arguments}".rstrip()
 
 
@@ -714,32 +697,32 @@ _SAVE = """\
 /save                             Markdown, to a new file in the current folder
 /save talk.jsonl                  JSON Lines, to continue with `dragoman chat --transcript talk.jsonl`"""
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
-        Command("/mcp", "", "Show servers: state, calls, latency, errors.", status),
-        Command("/mcp tools", "[SERVER]", "List the tools of one or all servers.", server_tools),
-        Command("/mcp reload", "", "Reload the configuration.", reload),
-        Command("/mcp restart", "SERVER", "Restart a server.", restart),
-        Command("/mcp enable", "SERVER", "Enable a server for this session.", enable),
-        Command("/mcp disable", "SERVER", "Disable a server for this session.", disable),
-        Command("/mcp login", "SERVER [paste]", "Log in to a server.", login),
-        Command("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
-        Command("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
-        Command("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
-        Command("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
-        Command("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
-        Command("/resources", "[SERVER]", "List the resources.", resources),
-        Command("/read", "URI [SERVER]", "Read a resource.", read),
-        Command("/prompts", "[SERVER]", "List the prompts.", prompts),
-        Command("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
-        Command("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
-        Command("/cost", "", "Show tokens and cost so far.", cost),
-        Command("/save", "[FILE]", "Save the conversation.", save, _SAVE),
-        Command("/new", "", "Start a new conversation.", new),
-        Command("/clear", "", "Clear the screen and start a new conversation.", clear),
-        Command("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
-        Command("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
-        Command("/exit", "", "Quit.", _quit),
+        SlashCommand("/mcp", "", "Show servers: state, calls, latency, errors.", status),
+        SlashCommand("/mcp tools", "[SERVER]", "List the tools of one or all servers.", server_tools),
+        SlashCommand("/mcp reload", "", "Reload the configuration.", reload),
+        SlashCommand("/mcp restart", "SERVER", "Restart a server.", restart),
+        SlashCommand("/mcp enable", "SERVER", "Enable a server for this session.", enable),
+        SlashCommand("/mcp disable", "SERVER", "Disable a server for this session.", disable),
+        SlashCommand("/mcp login", "SERVER [paste]", "Log in to a server.", login),
+        SlashCommand("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
+        SlashCommand("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
+        SlashCommand("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
+        SlashCommand("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
+        SlashCommand("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
+        SlashCommand("/resources", "[SERVER]", "List the resources.", resources),
+        SlashCommand("/read", "URI [SERVER]", "Read a resource.", read),
+        SlashCommand("/prompts", "[SERVER]", "List the prompts.", prompts),
+        SlashCommand("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
+        SlashCommand("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
+        SlashCommand("/cost", "", "Show tokens and cost so far.", cost),
+        SlashCommand("/save", "[FILE]", "Save the conversation.", save, _SAVE),
+        SlashCommand("/new", "", "Start a new conversation.", new),
+        SlashCommand("/clear", "", "Clear the screen and start a new conversation.", clear),
+        SlashCommand("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
+        SlashCommand("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
+        SlashCommand("/exit", "", "Quit.", _quit),
     )
 }

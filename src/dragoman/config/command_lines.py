@@ -17,9 +17,6 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# ── Classes of programs
-
-
 SHELLS = frozenset("sh bash zsh dash ash ksh fish pwsh powershell cmd source".split())
 WRAPPERS = frozenset(
     "env nice nohup timeout stdbuf setsid sudo doas su xargs flock script time ionice chrt taskset xvfb-run "
@@ -293,9 +290,6 @@ def computes(words: Sequence[str]) -> bool:
     """Return whether a shell computes part of what it runs."""
     is_shell = any(program_name(word) in SHELLS for word in words)
     return is_shell and any(sign in word for word in words for sign in ("$", "`"))
-
-
-# ── Paths in a text
 
 
 _PIECES = re.compile(r"[\s;&|()<>{}'\"`,=]+")

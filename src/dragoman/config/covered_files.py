@@ -29,9 +29,6 @@ from dragoman.trust.approvals import Covered
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# ── Classes of files and folders
-
-
 NO_DATA = frozenset[str]()
 DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
 NOTES = DATA | frozenset(
@@ -73,9 +70,6 @@ SYSTEM = tuple(
 )
 _OF_HOME = re.compile(r"\.|(?:bin|go|Library|AppData|\w+conda\d*|\w+forge\d*)(?![^\\/])")
 """Folders of the home directory in which programs are installed."""
-
-
-# ── Covering files
 
 
 _PATTERN = re.compile(r"[*?\[]")

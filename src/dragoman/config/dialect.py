@@ -279,9 +279,6 @@ LEFT = "\0left "
 """In front of a key that a translation sets aside."""
 
 
-# ── Helpers shared by several dialects
-
-
 SHELL_LIKE = VariableSyntax(braces=True, defaults=True)
 """`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
 
@@ -370,9 +367,6 @@ def _setting(key: Key, value: Any) -> Any:
     wanted = "true or false" if key.form == "flag" else "a text with {tool} in it, such as {server}__{tool}"
     msg = f"expected {wanted}{'' if key.form == 'text' else f', not {shown(value)}'}"
     raise ValueError(msg)
-
-
-# ── Logins: keys of an `oauth` table or next to it, and headers with a token
 
 
 CAMEL_CASE = {

@@ -21,9 +21,6 @@ from dragoman.visible import spelled_out
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# ── Env files: `NAME=value` lines, as in Docker and dotenv; nothing is expanded or run
-
-
 _NAME = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=", re.MULTILINE)
 _QUOTED = re.compile(
     r"""[ \t]*(?:"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|'(?P<single>[^']*)')[ \t]*(?:\#[^\n]*)?$""",
@@ -65,9 +62,6 @@ def _value(text: str, start: int) -> tuple[str, int]:
     bare = _BARE.match(text, start)
     rest = bare[0] if bare else ""
     return _COMMENT.sub("", rest, count=1).strip(" \t\r"), start + len(rest)
-
-
-# ── The line of each key of a JSON or TOML text
 
 
 Pointer: TypeAlias = tuple[str | int, ...]
@@ -213,9 +207,6 @@ def resolved(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:
 def _note_path(lines: dict[Pointer, int], path: Pointer, line: int) -> None:
     for length in range(1, min(len(path), DEPTH) + 1):
         lines.setdefault(path[:length], line)
-
-
-# ── Documents
 
 
 Format: TypeAlias = Literal["json", "toml", "yaml", "env"]

@@ -168,9 +168,6 @@ def _refused(document: Document, pointer: Pointer | str, why: str) -> ConfigErro
     )
 
 
-# ── Changing one word of a server's command
-
-
 def reworded(
     document: Document,
     dialect: Dialect,
@@ -230,9 +227,6 @@ def _texts(value: Any, place: Pointer) -> Iterator[tuple[Pointer, str]]:
     elif isinstance(value, list):
         for index, inner in enumerate(cast("list[Any]", value)):
             yield from _texts(inner, (*place, index))
-
-
-# ── JSON, with or without comments
 
 
 _SPACE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -474,7 +468,6 @@ def _not_a_container(pointer: Pointer) -> ValueError:
     return ValueError(f"`{'.'.join(map(str, pointer))}` is neither an object nor a list of servers")
 
 
-# ── TOML
 #
 # Tables and new keys are edited as lines. tomlkit counts the comment before a table as the end of the table
 # above it: it would remove that comment together with the table above, and add a key below it. What is inside

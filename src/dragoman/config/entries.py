@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from dragoman.model.keys import Key
     from dragoman.struct import Struct
 
-# ── The transport of an entry: a command, or a URL with headers and certificates
-
-
 _KINDS = {
     "stdio": "stdio",
     "local": "stdio",
@@ -325,9 +322,6 @@ def _inherit(fields: dict[str, Any], reader: EntryReader) -> Literal["safe", "al
         case _:
             reader.problem("inherit_env", f'expected "safe", "all" or a list of names, not {shown(value)}')
             return "safe"
-
-
-# ── The spec of an entry
 
 
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")

@@ -84,9 +84,6 @@ if TYPE_CHECKING:
 
     from dragoman.model import Input, ServerSpec
 
-# ── Classes of variables and words
-
-
 NAMES_CODE = re.compile(
     r"(?:\w+_)?(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
     re.IGNORECASE,
@@ -100,9 +97,6 @@ NAMES_DATA = re.compile(
 _BUILDS = frozenset("compose build buildx bake stack".split())
 _INSTALLS = frozenset("install i ci add update".split())
 _OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
-
-
-# ── Reading commands
 
 
 MAX_COMMANDS = 500

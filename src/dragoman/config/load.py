@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.approvals import Evidence
 
-# ── Detecting the dialect of a file: by its name, then by its content
-
-
 _BY_NAME = {
     "claude_desktop_config.json": "claude-desktop",
     ".claude.json": "claude-code",
@@ -218,9 +215,6 @@ def _entries(servers: object) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", value) for value in values if isinstance(value, dict)]
 
 
-# ── Loading
-
-
 MAX_SERVERS = 1_000
 """Of one file."""
 
@@ -290,9 +284,6 @@ def _search(profile: Profile, expansion: ExpansionContext, platform: str) -> Set
     search = _Search(profile, expansion, platform)
     search.run(None)
     return search.settings()
-
-
-# ── What a program gives instead of a profile: a path, or the content of a file
 
 
 _CONTAINERS = ("mcpServers", "mcp_servers", "servers", "context_servers")
@@ -646,9 +637,6 @@ def _wrong_as_a_whole(document: Document, found: Dialect, *, found_any: bool) ->
         msg = "duplicate key; the last one is used"
         hint = "rename or remove one of them"
         yield ConfigError(msg, source=document.source, pointer=dotted(pointer), line=line, hint=hint)
-
-
-# ── The user's approvals of what a project's files say
 
 
 def approvals(folder: Path | None = None, *, env: Mapping[str, str] | None = None) -> Approvals:

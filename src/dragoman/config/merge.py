@@ -234,9 +234,6 @@ def _patch_problems(layer: Layer) -> Iterable[ConfigError]:
         yield ConfigError(message, source=layer.document.source, pointer=dotted(pointer), line=line)
 
 
-# ── Comparing the meaning of two specs or templates
-
-
 _PLACES = {
     "workspaceFolder": "workspaceFolder",
     "workspaceFolderBasename": "workspaceFolderBasename",

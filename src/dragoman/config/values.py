@@ -219,9 +219,6 @@ def shown(value: object, *, private: bool = False) -> str:
             return "a text" if private else f"{value!r:.60}"
 
 
-# ── Durations (`30`, `"30s"`, `"500ms"`, `"2m"`) in seconds
-
-
 Unit: TypeAlias = Literal["s", "ms", "unknown"]
 """What a plain number means; `unknown` where hosts disagree about the same key."""
 
@@ -275,9 +272,6 @@ def _number(value: object) -> float | None:
         except ValueError:
             return None
     return None
-
-
-# ── Sizes (`16777216`, `"64MiB"`, `"2 GB"`) in bytes
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}

@@ -526,11 +526,8 @@ def _bytes(path: Path) -> tuple[bytes, os.stat_result | None]:
     return path.read_bytes(), found
 
 
-# ── The catalog of well-known servers, in `catalogue.toml`
-
-
 class Item(Struct, kw_only=True):
-    """One server of the catalogue."""
+    """One server of the catalog."""
 
     name: str
     description: str
@@ -570,11 +567,11 @@ class Item(Struct, kw_only=True):
             if self.url
             else Stdio(self.command, [*self.args, *(arguments or self.arguments)], env=self.env)
         )
-        return ServerSpec(name or self.name, transport, origin=Origin(source="catalogue"))
+        return ServerSpec(name or self.name, transport, origin=Origin(source="catalog"))
 
 
-def catalogue() -> dict[str, Item]:
+def catalog() -> dict[str, Item]:
     """Return the catalog by name, in the order of the file."""
-    text = resources.files("dragoman.config").joinpath("catalogue.toml").read_text("utf-8")
+    text = resources.files("dragoman.config").joinpath("catalog.toml").read_text("utf-8")
     tables: dict[str, dict[str, Any]] = tomllib.loads(text)
     return {name: Item(name=name, **table) for name, table in tables.items()}

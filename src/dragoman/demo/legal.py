@@ -23,9 +23,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from dragoman.demo.serving import add_http_options, serve_http, serve_stdio
 from dragoman.suggest import suggest
 
-# ── Sample statutes, cases and templates, read from the package's data files
-
-
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -139,9 +136,6 @@ def load_templates() -> list[Template]:
 
 def _read(name: str) -> bytes:
     return files("dragoman.demo").joinpath("data", name).read_bytes()
-
-
-# ── A full-text index in SQLite; any text is a valid query
 
 
 # "LEGL" in ASCII; identifies our own database files.
@@ -332,9 +326,6 @@ def _searchable(record: Record) -> tuple[str, str, str]:
     if isinstance(record, Statute):
         title = f"{title} {record.law_title} {record.law_title_zh} {record.source.locator}"
     return title, " ".join(record.keywords), record.body
-
-
-# ── The server
 
 
 SOURCES_KEY = "dragoman.dev/sources"

@@ -24,9 +24,6 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from dragoman.demo.serving import add_http_options, serve_http, serve_stdio
 
-# ── PNG images of one colour, with the standard library only
-
-
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -41,9 +38,6 @@ def solid_png(colour: tuple[int, int, int], *, width: int, height: int) -> bytes
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-# ── The server
 
 
 COLOURS = {

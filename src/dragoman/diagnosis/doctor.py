@@ -58,9 +58,6 @@ class ServerListing(Struct, kw_only=True):
     source: Literal["server", "cache"] = "server"
 
 
-# ── The network path to a URL: host, port, certificate, proxy
-
-
 CONNECT_SECONDS = 10.0
 PAGE_SECONDS = 5.0
 PROBE_CLOSE_SECONDS = 0.5
@@ -194,9 +191,6 @@ async def kind_of_page(spec: ServerSpec, expansion: ExpansionContext) -> str:
             return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     except (aiohttp.ClientError, OSError, ValueError):
         return ""
-
-
-# ── The diagnosis
 
 
 TAIL_LINES = 20

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dragoman.model import Stdio
 
 
-# ── The installed version, read from the runners' folders
-
-
 MAX_BYTES = 1_000_000
 """Of a `package.json`."""
 _VERSION = re.compile(r"\d[\w.!+]*(?:-[\w.+]+)*")
@@ -133,9 +130,6 @@ def _cache(env: Mapping[str, str]) -> str:
     if sys.platform == "win32":
         return env.get("LOCALAPPDATA", "")
     return env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-
-
-# ── The package of a command: `npx -y @scope/server@1.2`, `uvx --from pkg tool`
 
 
 _NPM = re.compile(r"(?P<name>@[\w.~-]+/[\w.~-]+|[\w.~-]+)(?:@(?P<version>[^@\s/]+))?")

@@ -81,9 +81,6 @@ class NoDaemonError(DaemonError):
     """No daemon is running, or it has ended before it got the request."""
 
 
-# ── Where the daemon is
-
-
 def is_supported() -> bool:
     """Return whether this system has daemons: it needs Unix sockets."""
     return hasattr(socket, "AF_UNIX") and sys.platform != "win32"
@@ -133,9 +130,6 @@ def peer_user(connection: socket.socket) -> int | None:
     else:
         return None
     return int.from_bytes(found[4:8], sys.byteorder)
-
-
-# ── One connection
 
 
 class Channel:
@@ -232,9 +226,6 @@ def _refuse(why: str) -> NoReturn:
     raise DaemonError(why)
 
 
-# ── Starting a daemon
-
-
 def start(seconds: float = START_SECONDS, *, options: Sequence[str] = ()) -> dict[str, Any]:
     """Start a daemon unless one answers; return what it says about itself, with `started`.
 
@@ -329,9 +320,6 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
         os.close(log)
     # It may end before a long-lived program does, and must not stay a zombie until then.
     threading.Thread(target=child.wait, name="dragoman daemon", daemon=True).start()
-
-
-# ── Commands of the terminal
 
 
 COMMANDS = ("call", "tools", "status")
@@ -448,9 +436,6 @@ def _follow(channel: Channel) -> int | None:
     what = "the daemon ended during the call, and the server may have carried it out"
     sys.stderr.write(f"error: {what} (check before you repeat it)\n")
     return UNREACHABLE
-
-
-# ── Programs
 
 
 class CallResult:

@@ -30,7 +30,7 @@ from dragoman.server.protocol.context import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.tools.registry import SLICE
-from dragoman.trust.layers import rivalry, without_effect
+from dragoman.trust.layers import name_conflict, without_effect
 from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
@@ -468,7 +468,7 @@ class ServerPool:
         """Log which settings of the project have no effect, unless they had none before."""
         for spec in self.settings.unapproved:
             if spec not in before.unapproved:
-                logger.warning("%s", rivalry(spec))
+                logger.warning("%s", name_conflict(spec))
         idle = without_effect(self.settings)
         if idle and idle != without_effect(before):
             text = "%s: the project's settings (%s) are not approved and not in effect for your servers: %s"

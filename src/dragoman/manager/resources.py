@@ -388,9 +388,6 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-# ── Resources, prompts and long results as built-in tools, for models
-
-
 MAX_LISTED = 200
 """How many resources or prompts one answer lists; `query` narrows them down."""
 MAX_FACT = 300

@@ -376,9 +376,6 @@ def _mismatch(skill: Skill, uri: str, why: str) -> ServerError:
     return ServerError(msg, server=skill.server, hint="the skill may have changed: load it again")
 
 
-# ── Skills as built-in tools, for models
-
-
 def skill_line(skill: Skill) -> str:
     """Return what a model is told about a skill before it loads it."""
     # On one line: a line of its own could pass for one of ours.

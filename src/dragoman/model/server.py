@@ -322,7 +322,7 @@ class Origin(Struct, kw_only=True):
     """Where a definition was written down."""
 
     source: str
-    """The file's path, or what stands for it: `environment`, `catalogue`, `code`."""
+    """The file's path, or what stands for it: `environment`, `catalog`, `code`."""
     line: int | None = None
     dialect: str = "dragoman"
     scope: Literal["session", "local", "project", "user", "system", "code"] = "code"

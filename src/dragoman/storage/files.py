@@ -42,9 +42,6 @@ _moved: set[tuple[Path, Path]] = set()
 """Folders whose old files this process has moved already."""
 
 
-# ── The user's folders
-
-
 def data_folder() -> Path:
     """Return the user's folder for logins, approvals and pins."""
     return _user_folder("data")
@@ -131,9 +128,6 @@ def _move_entries(old: Path, new: Path) -> None:
         old.rmdir()  # fails if something is left
 
 
-# ── Private folders and files
-
-
 def private_folder(folder: Path) -> None:
     """Create a folder and its missing parents for the owner alone (mode 0700).
 
@@ -200,9 +194,6 @@ def _close(folder: Path) -> None:
             folder.chmod(0o700)
 
 
-# ── Replacing a file as a whole
-
-
 def write_atomically(
     path: Path,
     data: bytes,
@@ -243,9 +234,6 @@ def write_atomically(
     except BaseException:
         new.unlink(missing_ok=True)
         raise
-
-
-# ── A file that several processes change
 
 
 MAX_BYTES = 64 * 2**20

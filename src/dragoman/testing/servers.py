@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.rpc import RequestId, Rpc
     from dragoman.server.protocol.wire import Envelope, Wire
 
-# ── The connection: messages are passed in memory, in order
-
-
 current_call: ContextVar[object] = ContextVar("current_call", default=None)
 """The call that the current task handles."""
 
@@ -219,9 +216,6 @@ class MemoryWire:
             msg = f"the connection to server `{self._name}` ended before the request was sent: {self._ended}"
             lost = ConnectionLostError(msg, server=self._name, may_have_run=False)
             self._rpc.fail(envelope.request_id, lost)
-
-
-# ── The scripted server
 
 
 P = ParamSpec("P")

@@ -180,9 +180,6 @@ def _mapping(value: object) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
 
 
-# ── From a listing to the exposed tools, and the differences between two listings
-
-
 def admit(
     listing: Iterable[Mapping[str, Any]],
     spec: ServerSpec,

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject
 
-# ── Docstrings in Google, Sphinx or NumPy style
-
-
 _GOOGLE = re.compile(
     r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):\s*$"
 )
@@ -164,9 +161,6 @@ def _joined(lines: list[str]) -> str:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-# ── Python functions as tools
 
 
 P = ParamSpec("P")

@@ -44,9 +44,6 @@ class Pair(NamedTuple):
     tool: str
 
 
-# ── Aliases: names of tools and parameters for APIs that do not allow the original name
-
-
 DIGEST_CHARS = 16
 """Long enough that a server cannot find a name with the digest of another's."""
 
@@ -217,9 +214,6 @@ class AliasTable:
         """Return the tools that an alias stood for: more than one if it is ambiguous."""
         found = (self._first.get(alias), self._other.get(alias))
         return tuple(pair for pair in found if pair is not None)
-
-
-# ── Exposed names
 
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
@@ -438,9 +432,6 @@ class NameTable:
         """Release the names of a server's tools for other servers."""
         for key in self._owned.pop(server, ()):
             del self._owners[key]
-
-
-# ── Filters: which tools of a server are exposed, and which tools an agent may use
 
 
 def is_exposed(name: str, *, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> bool:

@@ -399,7 +399,7 @@ class ToolRegistry(ToolSet):
         shown = " and ".join(f"`{pair.tool}` (server `{pair.server}`)" for pair in meanings)
         msg = f"`{name}` is ambiguous: it stood for {shown} in different exports"
         hint = f"use {' or '.join(f'`{one}`' for one in names)}" if names else "export the tools again"
-        return UnknownToolError(msg, tool=name, suggestions=names, hint=hint)
+        return UnknownToolError(msg, tool=name, suggestions=names, is_ambiguous=True, hint=hint)
 
     def _held(self, pair: Pair) -> ToolDef | None:
         """Return a tool, if it is offered now."""

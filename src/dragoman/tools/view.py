@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import UnknownToolError
 from dragoman.suggest import suggest
-from dragoman.tools.names import is_usable
+from dragoman.tools.names import Pair, is_usable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import JsonObject, ToolDef
     from dragoman.tools.export.export import Export
-    from dragoman.tools.names import Pair
     from dragoman.tools.registry import ToolRegistry
 
 MAX_SAID = 10
@@ -36,16 +35,37 @@ class ToolSet(ABC):
         """Return the error for an unknown or ambiguous name."""
 
     @abstractmethod
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name."""
+
+    @abstractmethod
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool that a call of this name reaches, without parsing the name.
+
+        Args:
+            name: An exposed name, which always wins, or any alias that an export has given out or would give
+                out now; or a server and its tool.
+
+        Returns:
+            The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
+            tools in two exports.
+        """
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[ToolDef]:
+        """Return the tools, sorted by exposed name."""
+
+    @abstractmethod
     def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
         """Return the tools that a name can mean, the closest readings first."""
 
     @overload
-    def resolve(self, name: str) -> ToolDef: ...
+    def resolve(self, name: str, *, server: str = "") -> ToolDef: ...
 
     @overload
-    def resolve(self, name: str, alias: str) -> str | None: ...
+    def resolve(self, name: str, alias: str, *, server: str = "") -> str | None: ...
 
-    def resolve(self, name: str, alias: str | None = None) -> ToolDef | str | None:
+    def resolve(self, name: str, alias: str | None = None, *, server: str = "") -> ToolDef | str | None:
         """Return the tool that a person means by a name.
 
         Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
@@ -54,18 +74,24 @@ class ToolSet(ABC):
         Args:
             name: The name.
             alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
+            server: The server that has the tool; then the server's own name of the tool comes first.
 
         Raises:
             UnknownToolError: No tool has this name, or it can mean several.
         """
         if alias is not None:
             return self.export(name).names.get(alias)
+        if server:
+            tool = self.find(Pair(server, name)) or self.get(name)
+            if tool is not None and tool.server == server:
+                return tool
+            raise unmatched(name, self, server)
         for found in self._meanings(name):
             if len(found) > 1:
                 raise ambiguous(name, found) or self.unknown(name)
             if found:
                 return found[0]
-        raise self.unknown(name)
+        raise unmatched(name, self)
 
     def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
@@ -188,5 +214,36 @@ def ambiguous(name: str, tools: Sequence[ToolDef]) -> UnknownToolError | None:
     names = [tool.name for tool in tools]
     shown = " or ".join(f"`{tool.name}` (server `{tool.server}`)" for tool in tools[:MAX_SAID])
     msg = f"`{name}` is ambiguous: {shown}"
-    hint = "use one of these full names"
-    return UnknownToolError(msg, tool=name, suggestions=names[:MAX_SAID], hint=hint)
+    return UnknownToolError(
+        msg, tool=name, suggestions=names[:MAX_SAID], is_ambiguous=True, hint="use one of these full names"
+    )
+
+
+def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
+    """Return the error for a name that a person typed and no tool has.
+
+    Args:
+        name: The name.
+        tools: The tools of all servers, to suggest; those of `server` come first.
+        server: The server that was named, if any.
+    """
+    every = list(tools)
+    # The right name at the wrong server is likelier than a similar name at the right one.
+    similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.original_name == name][:3]
+    similar = similar or suggest(
+        name, [tool.original_name for tool in every if server and tool.server == server]
+    )
+    if not similar:
+        proper = {_full_name(tool): tool.original_name or tool.name for tool in every}
+        near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
+        # A tool's own name may be ambiguous, so the full form is shown.
+        full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
+        similar = list(dict.fromkeys(one for group in full for one in group))[:3]
+    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
+    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown tool `{name}`"
+    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
+    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
+
+
+def _full_name(tool: ToolDef) -> str:
+    return f"{tool.server}.{tool.original_name}" if tool.server else tool.name

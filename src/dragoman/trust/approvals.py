@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from dragoman.model import Input, ServerSpec
 
-# ── The content of an approval: what is covered, and what may change without asking again
-
-
 # Matches all dollar signs: `$${command:…}` is literal text and must not turn into a reference unnoticed.
 _REFERENCE = re.compile(r"(?<!\$)\$++\{[^}]*+(?:\}|\Z)")
 _SOURCE = re.compile(r"(?<!\$)(?:\$\$)*+\$\{(keyring|command):(?!-)([^}]++)(?:\}|\Z)")
@@ -196,9 +193,6 @@ def plain(value: object) -> object:
 
 def _is_table(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, dict)
-
-
-# ── Approvals: the question for a person, the error without one, and the stored form
 
 
 VERSION = 2

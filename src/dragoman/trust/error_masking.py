@@ -38,7 +38,7 @@ def mask_error(error: BaseException, redactor: Redactor, *, only_known: bool = F
     """Whether an error still shows a secret, by its id."""
     _ErrorMasker(error, mask, redactor).run()
 
-    def still_shows(earlier: BaseException) -> bool:
+    def has_secret(earlier: BaseException) -> bool:
         # Most errors have the same error as cause and context: check it once.
         known = shows.get(id(earlier))
         if known is None:
@@ -52,13 +52,13 @@ def mask_error(error: BaseException, redactor: Redactor, *, only_known: bool = F
 
     while waiting:
         one = waiting.pop()
-        if one.__cause__ is not None and still_shows(one.__cause__):
+        if one.__cause__ is not None and has_secret(one.__cause__):
             one.__cause__ = None
-        if one.__context__ is not None and still_shows(one.__context__):
+        if one.__context__ is not None and has_secret(one.__context__):
             one.__context__ = None
         if isinstance(one, BaseExceptionGroup):
             for earlier in cast("BaseExceptionGroup[BaseException]", one).exceptions:
-                still_shows(earlier)
+                has_secret(earlier)
 
 
 class _ErrorMasker:

@@ -19,9 +19,6 @@ from dragoman.visible import hidden_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-# ── Patterns of poisoned definitions
-
-
 Kind: TypeAlias = Literal[
     "override",
     "hidden-instructions",
@@ -203,9 +200,6 @@ BLOB = re.compile(
 """Encoded data, longer than any honest example."""
 STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters other than tabs and line ends."""
-
-
-# ── Searching definitions for these patterns
 
 
 MAX_TEXT_CHARS = 20_000

@@ -177,12 +177,12 @@ def _servers(
             chosen.append(theirs)
         else:
             unapproved.append(theirs)
-            note = Note(code="conflict", key="", message=rivalry(theirs))
+            note = Note(code="conflict", key="", message=name_conflict(theirs))
             chosen.append(mine.replace(notes=[*mine.notes, note]))
     return chosen, unapproved
 
 
-def rivalry(theirs: ServerSpec) -> str:
+def name_conflict(theirs: ServerSpec) -> str:
     """Return the note that a project's definition of a user's server is not in effect."""
     name, where = for_log(theirs.name, 100), for_log(str(theirs.origin), _SHOWN)
     return (

@@ -102,9 +102,6 @@ def _masked(text: str) -> str:
     return text
 
 
-# ── Repeated warnings
-
-
 REPEATED_AFTER = 60.0
 """Seconds after which an equal warning is logged again."""
 MAX_WARNINGS = 500

@@ -35,9 +35,6 @@ from dragoman.model import ServerSpec, Stdio
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# ── Kinds of words: a random key, a login in base64, a version, a commit
-
-
 LONGEST_LOOK = 2_000
 """Characters of a word that are checked."""
 
@@ -121,9 +118,6 @@ def is_version(word: str) -> bool:
 def is_revision(word: str) -> bool:
     """Return whether a word is a commit, or may be a branch or a tag."""
     return bool(_COMMIT.fullmatch(word) or (_BRANCH.fullmatch(word) and not looks_random(word)))
-
-
-# ── Masking
 
 
 MASK = "•••"
@@ -625,9 +619,6 @@ def mask_arguments(arguments: object, *, limit: int = 60, depth: int = MAX_DEPTH
 def _written(key: object) -> str:
     is_huge = isinstance(key, int) and key.bit_length() > MAX_INTEGER_BITS
     return HUGE_INTEGER if is_huge else str(key)
-
-
-# ── Excerpts: masked before they are cut, so that no half of a secret is left over
 
 
 MARGIN = 16_384

@@ -31,9 +31,6 @@ from dragoman.trust.sanitizing import for_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-# ── Differences between two values, as a few harmless lines
-
-
 MAX_LINES = 20
 MAX_LINE_CHARS = 200
 CONTEXT_CHARS = 30
@@ -127,9 +124,6 @@ def _shown(value: Any) -> str:
     except RecursionError:
         text = "a deeply nested value"
     return for_log(text, MAX_LINE_CHARS)
-
-
-# ── Pins, and comparing a listing with them
 
 
 TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta/ui")
@@ -572,9 +566,6 @@ def _fitting(old: ServerPins, now: ServerPins) -> ServerPins:
         prompts=None if now.prompts is None else fitting(now.prompts, [one.prompts or {} for one in others]),
         instructions=instructions if instructions is not None and fits(instructions, said) else None,
     )
-
-
-# ── Lock files: writing pins as text and reading them back
 
 
 VERSION = 1

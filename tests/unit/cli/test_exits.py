@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman import errors
-from dragoman.cli.exits import Exit, code_of, code_of_status, meanings, together
+from dragoman.cli.exits import Exit, code_of, code_of_status, meanings, overall_exit
 from dragoman.model import ServerState, ServerStatus
 
 
@@ -74,9 +74,9 @@ def test_a_server_that_is_not_ready_has_the_code_of_its_state(
 
 
 def test_failures_of_one_kind_have_its_code_and_mixed_ones_1() -> None:
-    assert together([]) is Exit.DONE
-    assert together([Exit.DONE, Exit.LOGIN, Exit.LOGIN]) is Exit.LOGIN
-    assert together([Exit.LOGIN, Exit.UNREACHABLE]) is Exit.FAILED
+    assert overall_exit([]) is Exit.DONE
+    assert overall_exit([Exit.DONE, Exit.LOGIN, Exit.LOGIN]) is Exit.LOGIN
+    assert overall_exit([Exit.LOGIN, Exit.UNREACHABLE]) is Exit.FAILED
 
 
 def test_every_code_is_explained() -> None:

@@ -234,8 +234,6 @@ class CodeRunner:
         result, self._result = self._result, None
         return result
 
-    # ── One program
-
     async def _run_tool(self, code: str) -> str:
         self._result = None
         self._result = result = await self.run(code)
@@ -355,8 +353,6 @@ class CodeRunner:
         text = f"The program waits for an answer: {result.text}"
         return _failure(text).replace(input_required=result.input_required, meta={PROGRAM: saved.id})
 
-    # ── Saving
-
     async def _save(self, run: _Run, state: Any, continuation: Continuation | None = None) -> None:
         run.printed += await self._sandbox.work(self._sandbox.take_printed)
         known = run.saved
@@ -390,8 +386,6 @@ class CodeRunner:
         """Drop all variables."""
         self._names, self._imports, self._imported = {}, {}, set()
         await self._sandbox.work(self._sandbox.reset)
-
-    # ── What the model sees
 
     def _ended(self, run: _Run, step: Step) -> ToolResult:
         body = for_model(run.printed).rstrip("\n")

@@ -122,8 +122,6 @@ class Sandbox:
         finally:
             self._thread.shutdown(wait=False)
 
-    # ── In the thread
-
     def check(self, prefix: str, code: str, modules: Mapping[str, Module]) -> list[Problem]:
         """Return why a program would fail before its first call; nothing of it runs.
 

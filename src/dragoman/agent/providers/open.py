@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from dragoman.agent.messages import Provider
 
-# ── Local model servers with Chat Completions: Ollama, llama.cpp, LM Studio
-
-
 LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434/v1",
     "llamacpp": "http://127.0.0.1:8080/v1",
@@ -79,9 +76,6 @@ async def _models(session: aiohttp.ClientSession, base_url: str) -> LocalServer 
     return LocalServer(base_url=base_url, models=[name for name in names if "embed" not in name.lower()])
 
 
-# ── API keys: from the environment or the system's keyring, never from a file or an argument
-
-
 VARIABLES = {"openai": "OPENAI_API_KEY", "responses": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 KEYRING_SERVICE = "dragoman"
 
@@ -129,9 +123,6 @@ def _from_keyring(variable: str) -> str | None:
     except errors.KeyringError:
         # Locked or missing. The caller's error says where keys are looked for.
         return None
-
-
-# ── open_provider
 
 
 _BASES = {

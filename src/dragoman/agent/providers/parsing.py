@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-# ── Fields of a response: a field of the wrong type counts as missing
-
-
 _NONE: Mapping[str, Any] = {}
 
 
@@ -60,9 +57,6 @@ def sendable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-# ── Arguments of a tool call
 
 
 _NEAR = 40
@@ -175,9 +169,6 @@ def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {sendable(key): _clean(item) for key, item in cast("dict[str, Any]", value).items()}
     return value
-
-
-# ── Turns: each call has its answer, right after its message, in the model's order
 
 
 UNANSWERED = "[no result: the call was interrupted before it ended; it may have run]"

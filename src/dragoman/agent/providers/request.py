@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
     from dragoman.agent.providers.open import Secret
 
-# ── Errors of a model API
-
-
 LONGEST_WORDS = 1000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 
@@ -90,9 +87,6 @@ def shown(text: str, *, secret: str = "") -> str:
         text = text.replace(secret, MASK)
     text = _CONTROL.sub(" ", mask_text(text[: 4 * LONGEST_WORDS])).strip()
     return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}…"
-
-
-# ── Retries
 
 
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
@@ -152,9 +146,6 @@ def is_transient(status: int | None, *, kind: str, told: str = "") -> bool:
     if kind in SPENT:
         return False
     return status in RETRYABLE if status is not None else kind in TRANSIENT
-
-
-# ── The endpoint
 
 
 _CLIENTS = {"openai": "AsyncOpenAI", "anthropic": "AsyncAnthropic"}

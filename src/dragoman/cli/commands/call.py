@@ -14,9 +14,10 @@ import click
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
-from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
+from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import ErrorReport, PartReport, part_reports, save
 from dragoman.cli.remote import current_command, divert, here
@@ -32,6 +33,8 @@ from dragoman.errors import (
 )
 from dragoman.model import Handlers
 from dragoman.struct import Report
+from dragoman.tools.names import qualified
+from dragoman.tools.view import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,12 +108,12 @@ def call(
         raise click.UsageError(msg)
     options.yes |= yes
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     divert(options, settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
-        asked, rest = Target([options.server], words[0], is_own=True), list(words[1:])
+        asked, rest = ToolTarget([options.server], words[0], is_own=True), list(words[1:])
     else:
         asked, rest = split_words(settings, words)
     given = _Given(rest, whole)
@@ -193,7 +196,7 @@ def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
     return result.error or "The tool failed."
 
 
-def _check_known(settings: Settings, asked: Target, given: _Given) -> None:
+def _check_known(settings: Settings, asked: ToolTarget, given: _Given) -> None:
     """Check a call against the cached tools, so that a mistake does not have to wait for the server.
 
     Raises:
@@ -205,18 +208,14 @@ def _check_known(settings: Settings, asked: Target, given: _Given) -> None:
         return
     spec = asked.specs[0]
     registry, known = known_registry(settings, asked.specs)
-    tools = [tool for tool in registry if tool.server == spec.name]
     if spec.name not in known:
         return
-    name = asked.name
-    tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
-    tool = tool or next((one for one in tools if one.name == name), None)
-    if tool is None:
-        others, _ = known_registry(settings, [one for one in settings.servers if one is not spec])
-        error = unknown_tool(name, [*tools, *others], server=spec.name)
+    try:
+        tool = registry.resolve(asked.name, server=spec.name)
+    except UnknownToolError as error:
         if error.suggestions:
             error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
-            raise error
+            raise
         return
     from dragoman.tools.result.build import check
     from dragoman.tools.schema.validate import Validators
@@ -234,7 +233,7 @@ def _described(name: str, schema: object, root: object) -> str:
     return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
-class Target(NamedTuple):
+class ToolTarget(NamedTuple):
     """The tool to call."""
 
     specs: list[ServerSpec]
@@ -244,58 +243,54 @@ class Target(NamedTuple):
     """Whether `name` is the server's own name of the tool, not the exposed one."""
 
 
-def split_words(settings: Settings, words: Sequence[str]) -> tuple[Target, list[str]]:
+def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, list[str]]:
     """Return the tool to call, and the remaining words."""
     first, *rest = words
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
-        return Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
-    server, own = _qualified(settings, first)
-    if server:
-        return Target(wanted(settings, [server]), own, is_own=True), rest
+        return ToolTarget(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
+    for pair in qualified(first):
+        if settings.server(pair.server) is not None:
+            return ToolTarget(wanted(settings, [pair.server]), pair.tool, is_own=True), rest
     registry, listed = known_registry(settings)
-    tool, missing = None, None
     try:
-        tool = find_tool(registry, first)
+        found = registry.resolve(first)
     except UnknownToolError as error:
-        missing = error
-    if settings.server(first) is not None and tool is None:
+        found = _server_or_tool(error)
+    if settings.server(first) is not None and isinstance(found, UnknownToolError):
         msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
         raise click.UsageError(msg)
     if not is_alone:
         # Two words, and the first is not a server: report that instead of looking for a tool.
         wanted(settings, [first])
     everywhere = wanted(settings, [])
-    if tool is not None:
-        return Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
-    if missing is not None and missing.suggestions:
-        raise missing
+    if not isinstance(found, UnknownToolError):
+        return ToolTarget(wanted(settings, [found.server]), found.original_name, is_own=True), rest
+    if found.suggestions:
+        raise found
     # The tools of some servers are not known yet; ask those that can have it.
     specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
-        raise missing or unknown_tool(first, registry)
-    return Target(specs, first, is_own=False), rest
+        raise found
+    return ToolTarget(specs, first, is_own=False), rest
 
 
-def _qualified(settings: Settings, word: str) -> tuple[str, str]:
-    """Split `server.tool` or `server:tool`; both are empty if no server has that name."""
-    for at, char in enumerate(word):
-        if char in ".:" and at and word[at + 1 :] and settings.server(word[:at]) is not None:
-            return word[:at], word[at + 1 :]
-    return "", ""
+def _server_or_tool(error: UnknownToolError) -> UnknownToolError:
+    """Say that the word, which is alone, is not a server either."""
+    if not error.is_ambiguous:
+        error.message = f"unknown server or tool `{error.tool}`"
+    return error
 
 
 async def _call(
     options: Options,
     settings: Settings,
-    asked: Target,
+    asked: ToolTarget,
     given: _Given,
     *,
     yes: bool,
     detach: bool,
 ) -> tuple[ToolResult, ToolDef]:
-    from dragoman.cli.connect import connected
-
     specs = asked.specs
     names = [other for spec in specs for other in spec.fallback_names]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
@@ -373,7 +368,7 @@ def _shown(request: CallRequest) -> str:
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
+def find_connected(live: Connected, asked: ToolTarget, elsewhere: Sequence[ToolDef]) -> ToolDef:
     """Find the tool; a cached definition is enough, so that a fallback can answer.
 
     Args:
@@ -382,24 +377,19 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
         elsewhere: Known tools of other servers, to suggest.
     """
     name = asked.name
-    tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
-    own = [tool for tool in tools if asked.is_own and tool.original_name == name]
-    for tool in own or (tool for tool in tools if tool.name == name):
-        return tool
-    missing = None
+    registry = live.mcp.registry
     try:
-        tool = find_tool(live.mcp.registry, name)
-    except UnknownToolError as error:
-        missing = error
-    else:
-        if tool.server in live.names and not asked.is_own:
+        tool = registry.resolve(name, server=live.names[0] if asked.is_own else "")
+        if tool.server in live.names:
             return tool
-    if missing is not None and live.mcp.registry.contenders(name):
-        raise missing
+    except UnknownToolError as error:
+        if error.is_ambiguous:
+            raise
+    tools = [*(tool for tool in registry if tool.server in live.names), *elsewhere]
     if len(live.names) > 1:
         # Any of them could have had it, so the failure of one is not the answer.
         live.warn_of_failures()
-        raise missing or unknown_tool(name, [*tools, *elsewhere])
+        raise _server_or_tool(unmatched(name, tools))
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
         changes = live.mcp.trust.changes(server)
@@ -407,7 +397,7 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
             hint = f"review the change and run `dragoman trust approve {server}`"
             raise CallDeniedError(msg, tool=name, server=server, hint=hint)
-    raise unknown_tool(name, [*tools, *elsewhere], server=live.names[0] if len(live.names) == 1 else "")
+    raise unmatched(name, tools, server=live.names[0])
 
 
 def _check_connected(live: Connected, server: str, seconds: float) -> None:

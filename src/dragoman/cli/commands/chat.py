@@ -11,6 +11,9 @@ import click
 from dragoman.cli.adhoc import AdHocCommand, is_url, offer_to_keep, take_url
 from dragoman.cli.exits import run
 from dragoman.cli.options import Options, common_options, yes_option
+from dragoman.cli.output import one_line, warn
+from dragoman.errors import ConfigError
+from dragoman.storage.files import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,12 +91,11 @@ async def _chat(options: Options, model: str | None, transcript: str | None, pri
     from dragoman.cli.session.line_editor import TerminalAsker
     from dragoman.cli.session.log import NAME, Warnings, logbook
     from dragoman.cli.session.screen import Screen
-    from dragoman.storage.files import state_folder
 
     screen = Screen()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     asker = TerminalAsker(screen) if is_terminal else None
-    warnings = Warnings(screen.remark)
+    warnings = Warnings(screen.print_line)
     with logbook(state_folder() / NAME, warnings, debug=options.debug):
         return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
 
@@ -152,7 +154,6 @@ def rule_file(options: Options, mcp: McpManager, server: str) -> Target | None:
     """
     from dragoman.cli.commands.edit import target_of
     from dragoman.config.write import rules_target
-    from dragoman.errors import ConfigError
     from dragoman.trust.layers import of_project
 
     spec = mcp.settings.server(server)
@@ -207,7 +208,6 @@ async def _converse(
     """
     from rich.text import Text
 
-    from dragoman.cli.output import one_line, warn
     from dragoman.cli.session.session import Session, lines_of_stdin
 
     session = Session(mcp, screen, conversation=conversation, asker=asker, consent=consent)

@@ -13,8 +13,11 @@ from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options, typed
 from dragoman.cli.output import ProblemReport
 from dragoman.errors import ConfigError, MissingVariableError
+from dragoman.model import Stdio
 from dragoman.struct import Report
+from dragoman.suggest import suggest
 from dragoman.trust.layers import inputs_of, settings_text, without_effect
+from dragoman.trust.masking import mask_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +102,6 @@ def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
     never changed.
     """
     from dragoman.cli import discover
-    from dragoman.suggest import suggest
 
     found = {host.name: host for host in discover.hosts()}
     for name in names:
@@ -175,7 +177,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     for warning in settings.warnings:
         output.warn(f"warning: {_shortened(warning)}")
     if settings.problems:
-        output.warn(f"{exits.many(settings)}: {exits.CHECK}")
+        output.warn(f"{exits.problem_count(settings)}: {exits.CHECK}")
 
 
 def _shortened_setting(one: Statement) -> str:
@@ -184,9 +186,6 @@ def _shortened_setting(one: Statement) -> str:
 
 
 def _show_server(spec: ServerSpec, note: str = "") -> None:
-    from dragoman.model import Stdio
-    from dragoman.trust.masking import mask_values
-
     state = "" if spec.enabled else click.style("  disabled", fg="yellow")
     state += click.style(f"  {note}", fg="yellow") if note else ""
     click.echo(click.style(output.safe(spec.name), bold=True) + f"  {spec.kind}" + state)

@@ -98,7 +98,7 @@ class _Visit:
             screen.complain(why)
         model = f" and {escape(one_line(provider.model))}" if provider is not None else ""
         console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
-        with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
+        with logbook(state_folder() / NAME, screen.print_line, debug=options.debug):
             async with Conversation(mcp, provider) as conversation:
                 await Session(mcp, screen, conversation=conversation, asker=self._asker).run()
 

@@ -12,8 +12,9 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
+from dragoman.cli.connect import Progress
 from dragoman.cli.discover import find_servers, no_servers
-from dragoman.cli.exits import Exit, code_of, run, together
+from dragoman.cli.exits import Exit, code_of, overall_exit, run
 from dragoman.cli.known import broken_entries, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
 from dragoman.cli.output import ErrorReport, ProblemReport
@@ -106,7 +107,7 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
     reviews = [review(one.spec, settings, one.listing) for one in found]
     alike = look_alikes(reviews)
     problems = [] if names else list(settings.problems)
-    code = together(
+    code = overall_exit(
         [
             *(code_of(one.error) for one in found if one.error),
             *(Exit.CONFIG for _ in problems),
@@ -169,7 +170,6 @@ def quiet_log() -> Generator[None]:
 
 
 async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Diagnosis]:
-    from dragoman.cli.connect import Progress
     from dragoman.diagnosis.doctor import diagnose
     from dragoman.server.prepare import connection_module
 

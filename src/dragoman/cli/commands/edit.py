@@ -20,7 +20,12 @@ import click
 from dragoman.cli import output
 from dragoman.cli.known import unknown
 from dragoman.cli.options import Options, common_options
+from dragoman.config.dialects import dialect
+from dragoman.config.files import read
 from dragoman.config.load import refused
+from dragoman.config.profiles import profile_named
+from dragoman.config.templates import ExpansionContext
+from dragoman.config.values import seconds
 from dragoman.errors import ConfigError, DragomanError, ServerError
 from dragoman.model import Http, ServerSpec, Sse, Stdio
 from dragoman.struct import Report
@@ -76,14 +81,11 @@ class SwitchReport(Report, kw_only=True):
     file: str
 
 
-# ── `dragoman add`: a command, a URL or a name of the catalog becomes a spec
-
-
-def list_catalogue(options: Options) -> None:
+def list_catalog(options: Options) -> None:
     """Print the servers of the catalog."""
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    items = catalogue().values()
+    items = catalog().values()
     if options.json:
         shown = [
             CatalogEntry.of(item, command=full_command(item.spec().transport), variables=item.variables())
@@ -100,9 +102,9 @@ def list_catalogue(options: Options) -> None:
 
 def catalog_item(name: str) -> Item:
     """Return a server of the catalog, or raise an error that shows how to add another one."""
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    items = catalogue()
+    items = catalog()
     if name in items:
         return items[name]
     others = [f"`{other}`" for other in suggest(name, items)]
@@ -142,7 +144,6 @@ def spec_of(
 
 def _remote(name: str, given: dict[str, Any]) -> Transport:
     """Check the URL and guess its transport in the same way as for a file."""
-    from dragoman.config.dialects import dialect
     from dragoman.config.export import read_back
 
     entry = {"url": given["url"]} | ({"transport": given["kind"]} if given["kind"] else {})
@@ -151,8 +152,6 @@ def _remote(name: str, given: dict[str, Any]) -> Transport:
 
 def with_options(spec: ServerSpec, given: dict[str, Any]) -> ServerSpec:
     """Return the server with the options applied."""
-    from dragoman.config.values import seconds
-
     transport = spec.transport
     if isinstance(transport, Stdio):
         if given["headers"] or given["kind"]:
@@ -193,9 +192,6 @@ def full_command(transport: Transport) -> str:
             return shlex.join([transport.command, *transport.args])
         case Http() | Sse():
             return transport.url
-
-
-# ── The commands
 
 
 _COMMAND = "dragoman.command"
@@ -254,9 +250,9 @@ def _is_command(name: str, word: str) -> bool:
     After a name of the catalog that takes arguments, the words are these arguments, unless the first one is
     a program and not a file.
     """
-    from dragoman.config.write import catalogue
+    from dragoman.config.write import catalog
 
-    item = catalogue().get(name)
+    item = catalog().get(name)
     if item is None or not item.takes:
         return True
     return not Path(word).exists() and (word in _RUNNERS or shutil.which(word) is not None)
@@ -308,7 +304,7 @@ def add(
     Write '${NAME}' for an environment variable; it is read when the server starts.
     """  # noqa: D301 -- click wants the backspace itself
     if lists:
-        list_catalogue(options)
+        list_catalog(options)
         return
     if not name:
         msg = "Missing NAME for the server. Run `dragoman add --list` for the catalog."
@@ -392,8 +388,6 @@ def target_of(
     options: Options, *, config: str | None = None, scope: Literal["user", "project"] | None = None
 ) -> Target:
     """Return the file to write to, according to the options."""
-    from dragoman.config.profiles import profile_named
-    from dragoman.config.templates import ExpansionContext
     from dragoman.config.write import target
 
     home = os.path.expanduser("~")  # noqa: PTH111 -- a text is needed
@@ -459,7 +453,7 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
     rows["file"] = output.shorten_path(str(target.path))
     if item.command and shutil.which(item.command) is None:
         rows["missing"] = f"{_PROGRAMS.get(item.needs, item.needs)}: `{item.command}` is not on your PATH"
-    # Arguments of the user replace those of the catalogue, and their variables.
+    # Arguments of the user replace those of the catalog, and their variables.
     replaced_by = isinstance(spec.transport, Stdio) and not set(item.arguments) <= set(spec.transport.args)
     needed = item.replace(arguments=()).variables() if replaced_by else item.variables()
     unset = [name for name in needed if name not in os.environ]
@@ -518,7 +512,6 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
 def _broken_entry(settings: Settings, name: str) -> Target | None:
     """Find an entry that cannot be used, so that it can be removed too."""
     from dragoman.config.edit import entry_named
-    from dragoman.config.files import read
     from dragoman.config.write import target_at
 
     for source in settings.sources:

@@ -21,6 +21,8 @@ from dragoman.cli.options import Options, common_options
 from dragoman.cli.output import ProblemReport
 from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.config.load import refused
+from dragoman.config.merge import Reference, pieces
+from dragoman.config.profiles import BUILT_IN
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
 from dragoman.struct import MutableStruct, Report, field
@@ -146,8 +148,6 @@ def _ask_about_project(options: Options, hosts: Sequence[_Host]) -> None:
 
 def _one(options: Options, source: str) -> _Host:
     """Read the files of one app, or one file."""
-    from dragoman.config.profiles import BUILT_IN
-
     if source in HOSTS or source in BUILT_IN:
         title = dialect(source).title if source in HOSTS else source
         return _Host(title, _load(options, source))
@@ -235,8 +235,6 @@ def _measure(found: _Found, settings: Settings, target: Target) -> None:
 
 def _inputs(spec: ServerSpec) -> list[str]:
     """Return the inputs that a server asks the user for."""
-    from dragoman.config.merge import Reference, pieces
-
     transport = spec.transport
     texts: list[str | None] = (
         [transport.command, *transport.args, *transport.env.values()]

@@ -12,6 +12,7 @@ from dragoman.cli import exits, output
 from dragoman.cli.known import named
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.config.load import refused
+from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
 from dragoman.server.process.stderr_log import kept_files
@@ -47,7 +48,7 @@ def logs(options: Options, name: str, lines: int) -> None:
     are masked. `call_log = false` in the `[mcp]` table of the configuration turns the kept log off.
     """
     settings = options.load()
-    exits.insist(settings)
+    exits.require_settings(settings)
     spec = named(settings, name)
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` is remote; its log is not on this machine"
@@ -72,8 +73,6 @@ def logs(options: Options, name: str, lines: int) -> None:
 
 
 def _log_file(spec: ServerSpec, settings: Settings) -> Path | None:
-    from dragoman.config.templates import ExpansionContext, expand_transport
-
     if not isinstance(spec.transport, Stdio) or spec.transport.log_file is None:
         return None
     expansion = ExpansionContext(env=os.environ, root=settings.root or str(Path.cwd()), home=str(Path.home()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
@@ -13,7 +14,8 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, take_url
-from dragoman.cli.commands.call import Target, confirmed, find_connected, review_changes, split_words
+from dragoman.cli.commands.call import ToolTarget, confirmed, find_connected, review_changes, split_words
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run
 from dragoman.cli.known import known_registry
@@ -179,11 +181,11 @@ def map_(
     job.check_output(dry_run=dry_run)
     options.yes |= yes
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
-        asked = Target([options.server], words[0], is_own=True)
+        asked = ToolTarget([options.server], words[0], is_own=True)
     else:
         asked, rest = split_words(settings, words[:-1])
         if rest:
@@ -208,7 +210,6 @@ def _cluster(workers: int | None) -> Executor:
         from dragoman.adapters.ray import RayCluster
     except ModuleNotFoundError as exc:
         raise BulkError(str(exc)) from exc
-    import logging
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # the progress is ours
     return RayCluster(workers=workers)
@@ -259,15 +260,13 @@ class _Job:
 async def _run(
     options: Options,
     settings: Settings,
-    asked: Target,
+    asked: ToolTarget,
     job: _Job,
     how: dict[str, Any],
     *,
     dry_run: bool,
     skip_invalid: bool,
 ) -> Exit:
-    from dragoman.cli.connect import connected
-
     asking = _AskOnce(options)
     is_terminal = sys.stdin.isatty() and not options.json
     async with connected(
@@ -383,9 +382,6 @@ class _AskOnce:
             self.live.show.clear()
             click.echo(f"The answer counts for all {self.calls:,} calls.", err=True)
         return await confirmed(request, self.live, yes=self._yes)
-
-
-# ── Texts
 
 
 def _announce(options: Options, plan: BulkPlan) -> None:

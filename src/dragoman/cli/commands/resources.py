@@ -12,7 +12,8 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.commands.call import confirmed, print_text
-from dragoman.cli.exits import Exit, code_of, run, together
+from dragoman.cli.connect import USABLE, connected
+from dragoman.cli.exits import Exit, code_of, overall_exit, run
 from dragoman.cli.known import wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
 from dragoman.cli.output import PartReport, part_reports, save
@@ -256,10 +257,8 @@ async def _everywhere(
     options: Options, names: Sequence[str], ask: Callable[[Connected, str], Awaitable[list[T]]]
 ) -> tuple[list[T], dict[str, str], Exit]:
     """Query all servers concurrently, so that the failure of one does not hide the others."""
-    from dragoman.cli.connect import USABLE, connected
-
     settings = options.load()
-    exits.insist(settings)
+    exits.require_settings(settings)
     specs = wanted(settings, names)
     found: list[T] = []
     errors: dict[str, str] = {}
@@ -285,14 +284,12 @@ async def _everywhere(
                 found += answer
     for name, text in errors.items():
         output.warn(f"{name}: {' '.join(text.split())}")
-    return found, errors, together(codes)
+    return found, errors, overall_exit(codes)
 
 
 async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
-    from dragoman.cli.connect import connected
-
     settings = options.load()
-    exits.insist(settings)
+    exits.require_settings(settings)
     specs = wanted(settings, [server] if server else [])
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=False))
     async with connected(options, settings, specs, handlers=asking) as live:
@@ -307,10 +304,8 @@ async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
 async def _prompt(
     options: Options, name: str, fields: dict[str, str], server: str | None
 ) -> tuple[str, list[dict[str, Any]]]:
-    from dragoman.cli.connect import connected
-
     settings = options.load()
-    exits.insist(settings)
+    exits.require_settings(settings)
     specs = wanted(settings, [server] if server else [])
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=False))
     async with connected(options, settings, specs, handlers=asking) as live:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import sys
@@ -15,9 +16,10 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.discover import find_servers, no_servers
-from dragoman.cli.exits import Exit, insist, remark, run
+from dragoman.cli.exits import Exit, report_problems, require_settings, run
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.errors import ConfigError
+from dragoman.model import UserLimits
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.auth import Verifier
     from dragoman.gateway.gateway import Gateway
     from dragoman.manager.manager import McpManager
-    from dragoman.model import Settings, UserLimits
+    from dragoman.model import Settings
 
 MARK = "DRAGOMAN_CHILD"
 """The variable that every server has which dragoman starts."""
@@ -115,9 +117,9 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
         settings = await asyncio.to_thread(
             options.load if address is None else partial(find_servers, options)
         )
-        insist(settings)
+        require_settings(settings)
         await _say_servers(options, settings, given["only"])
-        remark(settings)
+        report_problems(settings)
         for name in given["only"]:
             if settings.server(name) is None:
                 msg = f"Unknown server `{name}`."
@@ -197,8 +199,6 @@ async def _users(given: dict[str, Any]) -> UsersFile | None:
 
     module = await late_import_module("dragoman.config.users")
     if not given["users"]:
-        from dragoman.model import UserLimits
-
         return module.UsersFile(UserLimits(alone=True), {}, {module.OTHERS: {}})
     if given["token"] or given["no_token"]:
         msg = "--users has the tokens: leave --token and --no-token out"
@@ -311,8 +311,6 @@ def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> 
 
 
 def _log_to_stderr(options: Options, *, access: bool) -> None:
-    import logging
-
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("dragoman")

@@ -12,6 +12,7 @@ from dragoman.cli.commands.edit import own_settings
 from dragoman.cli.known import unknown
 from dragoman.cli.options import SERVERS, Options, common_options, typed
 from dragoman.struct import UNSET, Report, UnsetType
+from dragoman.trust.masking import mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -137,8 +138,6 @@ def target_for(options: Options, name: str) -> tuple[ServerSpec, Target]:
 
 def mask_diff(diff: str) -> str:
     """Mask what looks like a secret."""
-    from dragoman.trust.masking import mask_text
-
     return mask_text(diff)
 
 

@@ -11,14 +11,14 @@ import click
 from dragoman.cli import exits, output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
-from dragoman.cli.exits import Exit, run, together
+from dragoman.cli.exits import Exit, overall_exit, run
 from dragoman.cli.known import broken_entries, known_tools, named
 from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
 from dragoman.cli.remote import divert
 from dragoman.errors import DragomanError
 from dragoman.model import Origin
 from dragoman.struct import Report
-from dragoman.trust.layers import rivalry
+from dragoman.trust.layers import name_conflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +132,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
         raise click.exceptions.Exit(run(_ask(options, gateway, names)))
     names = take_servers(options, names)
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     divert(options, settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     broken = [] if names else _broken(settings)
@@ -173,10 +173,10 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
             output.say(no_servers(options))
         show.finish(rows, broken, connected=not no_connect)
         for spec in theirs:
-            output.warn(rivalry(spec))
+            output.warn(name_conflict(spec))
         if not names:
-            exits.remark(settings, but_for=len(broken))
-    code = together(codes)
+            exits.report_problems(settings, but_for=len(broken))
+    code = overall_exit(codes)
     if code is Exit.DONE:
         offer_to_keep(options)
     raise click.exceptions.Exit(code)

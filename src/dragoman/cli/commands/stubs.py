@@ -10,8 +10,9 @@ import click
 from dragoman.cli import output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand
 from dragoman.cli.commands.tools import collect
-from dragoman.cli.exits import together
+from dragoman.cli.exits import overall_exit
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.storage.files import private_folder, write_atomically
 from dragoman.struct import Report
 
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ def stubs(options: Options, *, folder: Path, names: tuple[str, ...], language: s
     names by which `dragoman serve` offers the tools, and the head of each file shows a call. Files of other
     servers in DIR stay.
     """
-    from dragoman.storage.files import private_folder, write_atomically
-
     _, _, registry, codes = collect(options, names, refresh=refresh)
     tools = [tool for tool in registry if "model" in tool.audience]
     written = _python(tools) if language == "python" else _other(tools, cast("Language", language))
@@ -75,7 +74,7 @@ def stubs(options: Options, *, folder: Path, names: tuple[str, ...], language: s
             count = len(module.functions)
             where = output.shorten_path(str(folder / file))
             click.echo(f"{output.one_line(where)}  {count} tool{'s' * (count != 1)}")
-    raise click.exceptions.Exit(together(codes))
+    raise click.exceptions.Exit(overall_exit(codes))
 
 
 def _python(tools: list[ToolDef]) -> list[tuple[str, str, StubModule]]:

@@ -9,6 +9,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.commands.call import print_text
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers
 from dragoman.cli.exits import code_of, run
 from dragoman.cli.options import Options, common_options, timeout_option
@@ -81,7 +82,6 @@ def _list(options: Options) -> None:
 
 
 async def _finish(options: Options, task: str, *, cancel: bool) -> ToolResult | None:
-    from dragoman.cli.connect import connected
     from dragoman.storage.tasks import TaskStore
 
     record = TaskStore().get(task)

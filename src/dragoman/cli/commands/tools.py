@@ -10,8 +10,9 @@ import click
 from dragoman.cli import exits, output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.arguments import pieces, signature_text
+from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
-from dragoman.cli.exits import Exit, run, together
+from dragoman.cli.exits import Exit, overall_exit, run
 from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 from dragoman.cli.remote import divert
@@ -153,7 +154,7 @@ def tools(
     )
     if queries:
         _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
-        raise click.exceptions.Exit(together(codes))
+        raise click.exceptions.Exit(overall_exit(codes))
     export = registry.export(api or "openai") if api or tokens else None
     if export is not None and not tokens:
         _print_export(options, export)
@@ -167,8 +168,8 @@ def tools(
         _show(list(servers.values()), schema=schema, costs=_costs(export) if export else None)
         if tokens and len(registry):
             _show_api_costs(registry)
-        exits.remark(settings)
-    if (code := together(codes)) is Exit.DONE:
+        exits.report_problems(settings)
+    if (code := overall_exit(codes)) is Exit.DONE:
         offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
@@ -190,7 +191,7 @@ def collect(
     """
     names = take_servers(options, names)
     settings = find_servers(options)
-    exits.insist(settings)
+    exits.require_settings(settings)
     if diverts:
         divert(options, settings)
     specs = wanted(settings, names)
@@ -211,8 +212,6 @@ def collect(
 async def _ask(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, ServerTools]
 ) -> list[Exit]:
-    from dragoman.cli.connect import connected
-
     async with connected(options, settings, specs) as live:
         codes = live.warn_of_failures()
         for status in live.status():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.connect import Progress
 from dragoman.cli.exits import run
 from dragoman.cli.options import Options, common_options
 from dragoman.version import install_command
@@ -64,7 +65,6 @@ def has_light_background(env: Mapping[str, str]) -> bool:
 
 
 async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
-    from dragoman.cli.connect import Progress
     from dragoman.cli.dashboard import lists
     from dragoman.cli.dashboard.app import Dashboard
     from dragoman.cli.dashboard.dialogs import ScreenAsker
@@ -120,9 +120,6 @@ def _on_signals(action: Callable[[], None]) -> Generator[None]:
     finally:
         for one in undo:
             one()
-
-
-# ── Log lines would disturb the dashboard, so the last ones are kept in memory
 
 
 KEPT = 500

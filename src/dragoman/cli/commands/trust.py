@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dragoman.cli import output
-from dragoman.cli.exits import Exit, code_of, together
+from dragoman.cli.exits import Exit, code_of, overall_exit
 from dragoman.cli.known import in_question, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
 from dragoman.cli.reviews import PackageReport, ReviewReport, package_report, review_report
+from dragoman.config.files import read
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.packages import pinned
-from dragoman.diagnosis.review import OWN_WORD, review
+from dragoman.diagnosis.review import (
+    OWN_WORD,
+    package_text,
+    pins_now,
+    pins_text,
+    remember,
+    remembered,
+    review,
+)
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.model import Stdio
+from dragoman.storage.files import project_root
 from dragoman.struct import UNSET, Report, Struct, UnsetType, field
 from dragoman.suggest import suggest
 from dragoman.trust.layers import (
@@ -151,7 +161,7 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
             _show_settings(own, settings)
         for finding in alike:
             output.say(f"look at {finding}", fg="yellow")
-    raise click.exceptions.Exit(together(code_of(one.error) for one in reviews if one.error))
+    raise click.exceptions.Exit(overall_exit(code_of(one.error) for one in reviews if one.error))
 
 
 @trust.command()
@@ -218,7 +228,7 @@ def approve(
     elif not specs:
         output.say("There is nothing to approve.")
     if failed:
-        raise click.exceptions.Exit(together(failed))
+        raise click.exceptions.Exit(overall_exit(failed))
     if len(done) < len(specs):
         msg = f"{len(specs) - len(done)} of {len(specs)} not approved"
         raise CallDeniedError(msg)
@@ -286,8 +296,6 @@ def _approve_settings(options: Options, settings: Settings, approver: Approver) 
 
 def _settings_row(settings: Settings, store: Approvals) -> ApprovalRow | None:
     """Return the approval of the project's settings."""
-    from dragoman.storage.files import project_root
-
     root = project_root(_root(settings))
     found = next((one for one in store.all() if (one.root, one.server) == (root, SETTINGS)), None)
     if not settings.project:
@@ -320,8 +328,6 @@ def _show_settings(row: ApprovalRow, settings: Settings) -> None:
 def _reviews(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], *, refresh: bool, named: bool
 ) -> list[Review]:
-    from dragoman.diagnosis.review import remember, remembered, review
-
     if not refresh:
         known = remembered(settings, specs)
         return [review(spec, settings, known.get(spec.name)) for spec in specs]
@@ -354,8 +360,6 @@ def _show_all(rows: Sequence[ApprovalRow], reviews: Sequence[Review], rivals: Co
 
 
 def _show_review(one: Review, row: ApprovalRow | None, *, is_rivalled: bool) -> None:
-    from dragoman.diagnosis.review import package_text, pins_text
-
     width = output.columns()
     head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
     name, _, rest = (head if width is None else output.cut(head, width)).partition("  ")
@@ -411,7 +415,6 @@ def _line(label: str, text: str, colour: str | None) -> None:
 
 
 def _rows(settings: Settings, store: Approvals) -> list[ApprovalRow]:
-    from dragoman.storage.files import project_root
     from dragoman.trust.approvals import summary
 
     root = project_root(_root(settings))
@@ -434,9 +437,6 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalRow]:
         )
     gone = [ApprovalRow.of(one, root=root, state="forgotten", approved_at=one.at) for one in known.values()]
     return rows + gone
-
-
-# ── `dragoman trust approve`: ask the user in the terminal
 
 
 class Wish(Struct, kw_only=True):
@@ -535,7 +535,6 @@ class Approver:
 
     def _offer_agreed(self, spec: ServerSpec) -> bool:
         from dragoman.cli.commands.doctor import diagnose_all
-        from dragoman.diagnosis.review import pins_now, remember, review
 
         (found,) = diagnose_all(self._options, self._settings, [spec])
         if found.listing is None:
@@ -628,9 +627,6 @@ class Approver:
         return CallDeniedError(msg, server=spec.name, hint=f"{look}; `{again}` approves it without asking")
 
 
-# ── `dragoman trust pin`: write the exact version of a package into an entry
-
-
 class _Plan(Struct, kw_only=True):
     """The planned change."""
 
@@ -652,7 +648,6 @@ def pin_version(
 ) -> None:
     """Show the change that pins the version of a server's package, and write it if requested."""
     from dragoman.config import write
-    from dragoman.config.files import read
 
     plan = _plan(options, settings, spec, version)
     target = write.target_of_spec(spec, settings.root)

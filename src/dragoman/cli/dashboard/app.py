@@ -57,16 +57,13 @@ if TYPE_CHECKING:
     from textual.widgets import Input
     from textual.worker import Worker
 
-    from dragoman.cli.dashboard.lists import Offer
+    from dragoman.cli.dashboard.lists import OfferRow
     from dragoman.cli.session.questions import Asker, Consent
     from dragoman.events import Event
     from dragoman.manager.manager import McpManager
     from dragoman.model import Prompt, Resource, ToolDef
     from dragoman.observe.bus import Subscription
     from dragoman.observe.call_history import CallHistory
-
-# ── Actions on the manager, run concurrently; errors are shown as messages
-
 
 MOST_FOUND = 20
 """Tools that the filter finds by what they do."""
@@ -115,7 +112,7 @@ class Jobs:
             case _:
                 self._begin(line, self._command(line))
 
-    def use(self, offer: Offer, arguments: Mapping[str, Any]) -> None:
+    def use(self, offer: OfferRow, arguments: Mapping[str, Any]) -> None:
         """Call a tool, read a resource, or get a prompt."""
         match offer.kind:
             case "tool":
@@ -225,7 +222,7 @@ class Jobs:
         self._app.print(Text(safe(mask_text(text[:MAX_SHOWN]))))
 
 
-def schema_of(offer: Offer) -> Mapping[str, Any] | None:
+def schema_of(offer: OfferRow) -> Mapping[str, Any] | None:
     """Return the schema of the arguments; None without arguments."""
     match offer.kind:
         case "tool":
@@ -256,9 +253,6 @@ def _open(app: Dashboard, dialog: Login, url: str) -> None:
     if sys.platform in {"darwin", "win32"} or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         with suppress(ValueError):
             app.open_url(read_link(url).url)
-
-
-# ── The app
 
 
 TICK = 1.0
@@ -332,7 +326,7 @@ class Dashboard(App[None]):
         self._subscription: Subscription | None = None
         self._view = self._left = "offers"
         self._server = ""
-        self._offers: list[Offer] = []
+        self._offers: list[OfferRow] = []
         self._listings = 0
         """The number of listings; only the latest one is shown."""
         self._words = ""
@@ -373,7 +367,7 @@ class Dashboard(App[None]):
         self._show_view()
         self.draw()
         if self._mcp.settings.problems:
-            self.say(f"{exits.many(self._mcp.settings)}: {exits.CHECK}", "yellow")
+            self.say(f"{exits.problem_count(self._mcp.settings)}: {exits.CHECK}", "yellow")
         self._poll()
         self._review()
 

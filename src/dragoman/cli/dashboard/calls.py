@@ -144,9 +144,6 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
     return (*before, ("arguments", max(8, width - taken - 4)), *after)
 
 
-# ── The calls of this process, and of others from the call log
-
-
 KEPT = 500
 """The number of calls to show; older ones are in the call log."""
 SLACK = 100

@@ -124,9 +124,6 @@ class Login(ModalScreen[None]):
         return Text.assemble("Open this URL in a browser:\n\n", (safe(self._url), "cyan"), "\n")
 
 
-# ── Questions as dialogs, one at a time: an `Asker`
-
-
 class Question(ModalScreen["str | None"]):
     """Asks for a line or for a letter; returns None if the user cancels."""
 
@@ -251,9 +248,6 @@ class ScreenAsker:
         return given
 
 
-# ── A form for the arguments of a tool, from its schema
-
-
 class Form(ModalScreen["dict[str, Any] | None"]):
     """Asks for arguments; returns None if the user cancels."""
 
@@ -336,9 +330,6 @@ class Form(ModalScreen["dict[str, Any] | None"]):
 
 def _member(schema: object, key: str) -> object:
     return schema.get(key) if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] -- it comes from a server
-
-
-# ── The command line, with completion and history, and the filter
 
 
 REMEMBERED = 200

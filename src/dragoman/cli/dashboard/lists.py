@@ -140,9 +140,6 @@ class RowTable(DataTable[Text]):
         return cell
 
 
-# ── Short texts about servers and calls
-
-
 BARS = "▁▂▃▄▅▆▇█"
 MODERN = "2026-07-28"
 """The first protocol version without a handshake."""
@@ -160,7 +157,7 @@ _STATES = {
 }
 
 
-class ServerReading(Struct, kw_only=True):
+class ServerRow(Struct, kw_only=True):
     """The texts of one server, without escape codes."""
 
     name: str
@@ -184,7 +181,7 @@ def read_server(
     is_on: bool,
     bars: int = 10,
     spec: ServerSpec | None = None,
-) -> ServerReading:
+) -> ServerRow:
     """Return the texts for the status and the statistics of a server."""
     mark, style = _STATES[status.state.value] if is_on else ("○", "dim")
     word = state_word(status) if is_on else "off"
@@ -193,7 +190,7 @@ def read_server(
     version = status.protocol_version
     calls = metrics.calls if metrics else 0
     failed = metrics.failed if metrics else 0
-    return ServerReading(
+    return ServerRow(
         name=one_line(status.name),
         state=Text(f"{mark} {word}", style),
         transport=status.transport,
@@ -299,9 +296,6 @@ def summary(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetric
     )
 
 
-# ── The table of servers, and the line about the chosen one
-
-
 WIDE = 120
 """From this width on, the table has a column for errors."""
 
@@ -399,9 +393,6 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
     return (*columns, ("note", max(10, left)))
 
 
-# ── The stderr output of the chosen server
-
-
 KEPT = 2000
 """Lines to keep for scrolling back."""
 
@@ -445,10 +436,7 @@ def added(before: Sequence[str], now: Sequence[str]) -> list[str] | None:
     return None
 
 
-# ── Tools, resources and prompts of the chosen server: a list, and details of one item
-
-
-class Offer(Struct):
+class OfferRow(Struct):
     """A tool, resource or prompt of a server."""
 
     kind: Literal["tool", "resource", "prompt"]
@@ -469,12 +457,12 @@ class Offer(Struct):
 
 def offers_of(
     tools: Iterable[ToolDef], resources: Iterable[Resource] = (), prompts: Iterable[Prompt] = ()
-) -> list[Offer]:
+) -> list[OfferRow]:
     """Return the tools, resources and prompts of a server as one list."""
     return [
-        *(Offer("tool", tool.name, one_line(tool.original_name or tool.name), tool) for tool in tools),
-        *(Offer("resource", one.uri, one_line(one.uri), one) for one in resources),
-        *(Offer("prompt", one.name, one_line(one.name), one) for one in prompts),
+        *(OfferRow("tool", tool.name, one_line(tool.original_name or tool.name), tool) for tool in tools),
+        *(OfferRow("resource", one.uri, one_line(one.uri), one) for one in resources),
+        *(OfferRow("prompt", one.name, one_line(one.name), one) for one in prompts),
     ]
 
 
@@ -485,12 +473,12 @@ class OffersPane(Horizontal):
     class Chosen(Message):
         """The user pressed Enter on an item."""
 
-        offer: Offer
+        offer: OfferRow
 
     def __init__(self) -> None:
         super().__init__(id="offers", classes="pane")
-        self._offers: dict[str, Offer] = {}
-        self._described: Offer | None = None
+        self._offers: dict[str, OfferRow] = {}
+        self._described: OfferRow | None = None
 
     def compose(self) -> ComposeResult:
         """Create the list and the details."""
@@ -499,12 +487,12 @@ class OffersPane(Horizontal):
             yield Static(Text(""), id="offer-text")
 
     @property
-    def current(self) -> Offer | None:
+    def current(self) -> OfferRow | None:
         """The item at the cursor."""
         return self._offers.get(self.query_one("#offer-list", RowTable).current or "")
 
     def draw(
-        self, offers: Sequence[Offer], *, words: str = "", found: Sequence[str] = (), width: int
+        self, offers: Sequence[OfferRow], *, words: str = "", found: Sequence[str] = (), width: int
     ) -> None:
         """Show the items that contain the words, or else the tools that were found; fit the width."""
         self._offers = {one.key: one for one in offers if one.matches(words)}
@@ -538,7 +526,7 @@ class OffersPane(Horizontal):
         self.query_one("#offer-detail", VerticalScroll).scroll_home(animate=False)
 
 
-def details(offer: Offer) -> Text:
+def details(offer: OfferRow) -> Text:
     """Return the details of an item: signature, description, arguments, schema."""
     match offer.kind:
         case "tool":
@@ -614,9 +602,6 @@ def _described(schema: Any) -> str:
 def _offer_columns(width: int) -> tuple[tuple[str, int], ...]:
     # The list uses two fifths of the pane, the details the rest.
     return ("kind", 8), ("name", max(8, width * 2 // 5 - 13))
-
-
-# ── Images of a result, if `textual-image` is installed and the terminal supports them
 
 
 MAX_PIXELS = 4_000_000

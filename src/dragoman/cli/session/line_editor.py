@@ -32,8 +32,7 @@ from prompt_toolkit.styles import Style
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
-from dragoman.cli.known import find_tool
-from dragoman.cli.output import cut, one_line, safe
+from dragoman.cli.output import cut, one_line, safe, width_of
 from dragoman.cli.session.questions import AbandonedError, choices_of, complaint
 from dragoman.cli.session.screen import no_echo
 from dragoman.errors import DragomanError, UnknownToolError
@@ -293,8 +292,6 @@ def _depth() -> ColorDepth | None:
 
 def fitted(pieces: Sequence[tuple[str, str]], columns: int) -> FormattedText:
     """Return as many pieces of the toolbar as fit, separated by dots."""
-    from dragoman.cli.output import width_of
-
     found: list[tuple[str, str]] = []
     left = columns - 1
     for style, text in pieces:
@@ -305,9 +302,6 @@ def fitted(pieces: Sequence[tuple[str, str]], columns: int) -> FormattedText:
         found += [("class:dim", " · " if found else " "), (style, plain)]
         left -= needs
     return FormattedText(found)
-
-
-# ── Completion of commands, servers, tools, arguments, resources and prompts
 
 
 logger = logging.getLogger("dragoman")
@@ -460,6 +454,6 @@ class SlashCompleter(Completer):
 
     def _tool(self, name: str) -> ToolDef | None:
         try:
-            return find_tool(self._mcp.registry, name)
+            return self._mcp.registry.resolve(name)
         except UnknownToolError:
             return None

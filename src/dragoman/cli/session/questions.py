@@ -22,6 +22,7 @@ from dragoman.cli.arguments import resolved, type_name
 from dragoman.cli.commands.login import open_browser
 from dragoman.cli.output import cut, one_line, safe, shorten_path
 from dragoman.config import edit
+from dragoman.config.load import approvals, refused
 from dragoman.config.templates import input_ids
 from dragoman.config.write import add_rule
 from dragoman.errors import ConfigError
@@ -323,9 +324,6 @@ def argument_lines(given: Mapping[str, Any], limit: int) -> list[str]:
     return lines
 
 
-# ── Consent of the user: calls, sampling, changed tools, servers of a project
-
-
 SHOWN = 2_000
 """Characters shown of one argument."""
 EXCERPT = 300
@@ -497,7 +495,6 @@ def _said(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 async def approve_project(asker: Asker, settings: Settings) -> None:
     """Show each unapproved server of the project in full, and ask whether to approve it."""
-    from dragoman.config.load import approvals
     from dragoman.trust.approvals import question
 
     root = settings.root or str(Path.cwd())
@@ -522,8 +519,6 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
 
 async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
     """Ask for each `${input:id}` of the servers that may start; unanswered ones are left out."""
-    from dragoman.config.load import refused
-
     enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
     unapproved = await asyncio.to_thread(refused, settings, enabled)
     found: dict[str, str] = {}

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from dragoman.cli.slash import Context
     from dragoman.model import ToolResult
 
-# ── Splitting streamed markdown into finished blocks
-
-
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`\n]*+\n")
 _NUMBER = re.compile(r"\A(\s*+)\d++(?=[.)])")
 PIECE = 4_096
@@ -211,9 +208,6 @@ def _is_over(token: Token, lines: Sequence[str]) -> bool:
     return token.type in _ENDED_BY_BLANK and bool(lines) and not lines[-1].strip()
 
 
-# ── A tool call while it runs and after it: one line, and the first lines of the result
-
-
 FOLDED = 3
 """Lines of a result that are shown; `/last` shows all."""
 BAR = 20
@@ -336,9 +330,6 @@ class _Folded(Struct):
             yield Text(f"  │ … {more} more lines:{_HINT[1:]}", style="dim")
 
 
-# ── One turn of the model
-
-
 ENDS = {
     "length": "The answer was cut off at the model's output limit.",
     "refused": "The model refused to answer.",
@@ -401,7 +392,7 @@ class Talk:
                 self._print(finished(name, given, result))
                 self._doing = "thinking"
             case Noticed(text=text):
-                self._screen.remark(text, style="dim")
+                self._screen.print_line(text, style="dim")
             case Retrying(reason=reason, pause=pause):
                 self._screen.complain(f"{reason}; retrying in {duration(pause)}")
             case _:

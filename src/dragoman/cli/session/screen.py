@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 
-# ── Styles of markdown and code: the colors of the terminal, without backgrounds
-
-
 THEME = Theme(
     {
         "markdown.code": "cyan",
@@ -122,9 +119,6 @@ def code_tail(above: Sequence[str], line: str, language: str) -> Text:
     return Text.assemble("  ", newest)
 
 
-# ── The screen
-
-
 TICK = 0.1
 """Seconds between redraws without events."""
 SOON = 0.04
@@ -179,7 +173,7 @@ class Screen:
         """Print a warning."""
         self.print(Text(f"! {safe(' '.join(text.split()))}", style="yellow"))
 
-    def remark(self, text: str, *, style: str = "yellow") -> None:
+    def print_line(self, text: str, *, style: str = "yellow") -> None:
         """Print a note on exactly one line; long notes are cut."""
         mark = "!" if style == "yellow" else "·"
         line = f"{mark} {safe(' '.join(text.split()))}"

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from dragoman.cli.session.screen import Screen
     from dragoman.manager.manager import McpManager
 
-# ── The history of typed lines, in a file that only the user can read
-
-
 MOST = 2_000
 """Lines to keep; the file is rewritten when it has twice as many."""
 LONGEST = 10_000
@@ -109,9 +106,6 @@ def is_worth_keeping(line: str) -> bool:
         words = line.split()
     masked = [mask_text(line), *mask_args(words)]
     return MASK in line or not any(MASK in one for one in masked)
-
-
-# ── The session
 
 
 HISTORY = "history"

@@ -68,9 +68,6 @@ EXCELMANUS = Dialect(
 )
 
 
-# ── kode: `mcpServers` in `~/.kode.json` and `./.kode.json`, also `.mcp.json` and `.mcprc`
-
-
 _KODE_KEYS = (
     *PLAIN,
     "enabled",
@@ -106,9 +103,6 @@ KODE = Dialect(
     writes={name: name for name in _KODE_KEYS} | {"call": "timeout", "transport": "type"},
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
 )
-
-
-# ── otter: `[mcp]` and `[[mcp.servers]]` in TOML (or `[[mcp_servers]]`); durations such as "30s"
 
 
 _OTTER_KEYS = (
@@ -152,9 +146,6 @@ OTTER = Dialect(
 )
 
 
-# ── RRClaw: `[mcp.servers.NAME]` tables in TOML; `sse` also means Streamable HTTP, tried first
-
-
 _RRCLAW_KEYS = (
     "transport",
     *PLAIN,
@@ -177,9 +168,6 @@ RRCLAW = Dialect(
     writes={name: name for name in _RRCLAW_KEYS} | {"call": "timeout"},
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
 )
-
-
-# ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
 VARIABLES = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED", "HEALTH_INTERVAL")

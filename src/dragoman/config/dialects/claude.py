@@ -74,9 +74,6 @@ CLAUDE_CODE = Dialect(
 )
 
 
-# ── Claude Desktop: an `mcpServers` map of child processes in strict JSON; no variables, no addresses
-
-
 CLAUDE_DESKTOP = Dialect(
     name="claude-desktop",
     title="Claude Desktop",

@@ -85,9 +85,6 @@ CLINE = Dialect(
 )
 
 
-# ── Roo Code: `mcpServers` in `.roo/mcp.json` and in the editor's storage; seconds; a URL needs a type
-
-
 _ROO_LONGEST_TIMEOUT = 3600
 _ROO_FILE = "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"
 

@@ -43,9 +43,6 @@ CURSOR = Dialect(
 )
 
 
-# ── Windsurf: `mcpServers` in `mcp_config.json`; an address stands under `serverUrl`, and has no type
-
-
 WINDSURF_FILE = Spelling(
     "${file:",
     "}",
@@ -79,9 +76,6 @@ WINDSURF = Dialect(
     writes={"command": "command", "args": "args", "env": "env", "url": "serverUrl", "headers": "headers"},
     remote_types={"stdio": "", "http": "", "sse": ""},
 )
-
-
-# ── LM Studio: `mcpServers` in `~/.lmstudio/mcp.json`, in Cursor's notation; a URL alone is enough
 
 
 LM_STUDIO = Dialect(

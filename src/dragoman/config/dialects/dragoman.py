@@ -87,9 +87,6 @@ DRAGOMAN = Dialect(
 )
 
 
-# ── The portable `mcp.json` and `.mcp.json`: the `mcpServers` map that many hosts share
-
-
 MCP_JSON = DRAGOMAN.replace(
     name="mcp-json",
     title="portable mcp.json",

@@ -96,9 +96,6 @@ FASTMCP = Dialect(
 )
 
 
-# ── The registry's `server.json`: one server, and the packages and addresses by which it can be had
-
-
 _CURLY = re.compile(r"\{([^{}]+)\}")
 _CAPITAL = re.compile(r"(?=[A-Z])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

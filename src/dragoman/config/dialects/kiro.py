@@ -90,9 +90,6 @@ KIRO = Dialect(
 )
 
 
-# ── Amazon Q Developer CLI: as Kiro, which grew out of it, in other files; `type`, `timeout`, `${env:VAR}`
-
-
 AMAZON_Q = KIRO.replace(
     name="amazon-q",
     title="Amazon Q Developer CLI",

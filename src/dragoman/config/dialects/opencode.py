@@ -164,9 +164,6 @@ OPENCODE = Dialect(
 )
 
 
-# ── Crush: a map `mcp` in `crush.json`; timeouts in seconds; layers merge key by key; shell variables
-
-
 # What has no end is taken up to the end of the text, so that no character is looked at twice.
 _OPERATOR = re.compile(
     r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*+)(?P<operator>:\?|\?|-)(?:(?P<word>[^}]*+)\}|[^}]*+)"

@@ -105,9 +105,6 @@ VSCODE = Dialect(
 )
 
 
-# ── GitHub Copilot CLI: `mcpServers`, or the bare map in a project's file; milliseconds
-
-
 def translate_copilot(entry: Entry) -> None:
     """Gather the login, and take the empty text for no tool at all."""
     if entry.fields.get("tools") == "":

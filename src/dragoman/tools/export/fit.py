@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from dragoman.model import ToolDef
     from dragoman.tools.export.schema import Survey
 
-# ── The root of an input schema: every API wants an object there, and most want it plain
-
-
 MAX_FORMS = 500
 """Branches that are looked at, references followed."""
 MAX_GROUPS = 12
@@ -247,9 +244,6 @@ def _no_object(kind: object) -> UnfitError:
     return UnfitError(f"its arguments are not an object but `{kind}`")
 
 
-# ── References: dangling ones, and all of them inlined for an API that takes none
-
-
 Node: TypeAlias = Schema | bool
 
 _STORES = ("$defs", "definitions")
@@ -385,9 +379,6 @@ def _lost(word: str, reference: object) -> str:
     text = str(reference)
     where = "leads nowhere" if text.startswith("#") else "leads out of the schema, and nothing is fetched"
     return f"`{word}` to `{text[:80]}` is left out: it {where}"
-
-
-# ── The smallest change that makes an input schema acceptable, for APIs that take JSON Schema
 
 
 MAX_PATTERNS = 64

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from dragoman.model import SourceRef
 
 
-# ── From raw protocol data to a `ServerAnswer` of `Part`s
-
-
 ANNOTATIONS = "dragoman/annotations"
 """The key in a part's `meta` for the block's annotations: audience, priority, lastModified."""
 DETAILS = "dragoman/details"
@@ -162,9 +159,6 @@ def _decoded(text: str) -> bytes | None:
 _URL_ALPHABET = str.maketrans("-_", "+/")
 
 
-# ── The real type and size of an image, from its header; images are never decoded
-
-
 _PNG = b"\x89PNG\r\n\x1a\n"
 _GIF = (b"GIF87a", b"GIF89a")
 _JPEG = b"\xff\xd8"
@@ -228,9 +222,6 @@ def _jpeg_size(data: bytes) -> str:
         else:
             at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4]))
     return ""
-
-
-# ── Rendering parts as one string, for a model or a terminal
 
 
 MAX_SHOWN_SOURCES = 20

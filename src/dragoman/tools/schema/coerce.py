@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
     from dragoman.tools.schema.validate import Validator
 
-# ── Coercing arguments
-
-
 COERCED = "dragoman/mended"
 """The key in a result's `meta` for the changes to its arguments."""
 MAX_ROUNDS = 6

@@ -470,9 +470,6 @@ def cut(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-# ── The quick check, for simple schemas and simple arguments
-
-
 MAX_DEPTH = 24
 MAX_FIELDS = 200
 """Arguments with more fields go to the validator, which bounds its own work."""

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 
-# ── Reading a value of one type as another, if there is only one meaning
-
-
 MAX_JSON_CHARS = 1_000_000
 """A longer text is not read as JSON."""
 MAX_NUMBER_CHARS = 40
@@ -117,9 +114,6 @@ def _container(text: str, wanted: type) -> Any:
 def _refuse(word: str) -> None:
     msg = f"`{word}` is not JSON"
     raise ValueError(msg)
-
-
-# ── Wording a validator's errors for a model
 
 
 MAX_CHARS = 300

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from dragoman.tools.schema.validate import Validator
 
 
-# ── Validation
-
-
 MAX_WORK = 600_000
 """A step takes about 50 ns."""
 MAX_ERROR_WORK = 6_000

@@ -126,8 +126,6 @@ class ToolIndex:
     def __len__(self) -> int:
         return len(self._entries)
 
-    # ── The set of tools
-
     def update(self, tools: Iterable[ToolDef], *, servers: Mapping[str, str] | None = None) -> None:
         """Replace the set of tools; only what differs is indexed again.
 
@@ -181,8 +179,6 @@ class ToolIndex:
             self._worker.join()
         with self._lock:
             self._database.close()
-
-    # ── Searching
 
     def search(self, query: str, *, limit: int = 8) -> list[str]:
         """Return the exposed names of the best matches, the best first."""
@@ -322,8 +318,6 @@ class ToolIndex:
                 if close == _MOST:
                     break
         return [entry for entry in found.values() if among is None or among(entry.name)]
-
-    # ── Vectors
 
     def _similarities(self, meant: Sequence[str]) -> Any:
         """Return one row of similarities for each request in English, by place.

@@ -137,9 +137,6 @@ class VectorCache:
         return database
 
 
-# ── WordPiece, as the model was trained with
-
-
 @cache
 def _vocabulary() -> dict[str, int]:
     data = gzip.decompress((Path(__file__).parent / "wordpiece.txt.gz").read_bytes())

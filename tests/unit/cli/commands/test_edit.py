@@ -223,7 +223,7 @@ def test_a_profile_without_a_file_says_so(capsys: pytest.CaptureFixture[str]) ->
     assert "LEGAL_MCP_*" in capsys.readouterr().err
 
 
-# ── the catalogue
+# ── the catalog
 
 
 @pytest.mark.requirement("otter-later.market")
@@ -235,7 +235,7 @@ def test_a_well_known_server_is_set_up_by_one_command() -> None:
     assert run(["add", "github", "-y"]) == 0
 
 
-def test_a_server_of_the_catalogue_is_bound_to_the_folder_that_it_was_added_in(tmp_path: Path) -> None:
+def test_a_server_of_the_catalog_is_bound_to_the_folder_that_it_was_added_in(tmp_path: Path) -> None:
     Path("notes").mkdir()
     assert run(["add", "git", "--yes"]) == 0
     assert run(["add", "filesystem", "notes", "--yes"]) == 0
@@ -285,7 +285,7 @@ def test_on_a_terminal_the_exact_command_is_shown_and_asked_for(answer: str, use
     assert (ended.returncode == 0) is (answer == "y")
 
 
-def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalog_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["add", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("github") and "GITHUB_TOKEN" in line for line in lines)

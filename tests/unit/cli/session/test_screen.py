@@ -162,7 +162,7 @@ async def test_without_a_terminal_only_what_stays_is_written() -> None:
     async with screen.working(lambda: Text("never")):
         screen.print("kept")
         screen.complain("wrong\n  twice")
-        screen.remark("so long " * 20)
+        screen.print_line("so long " * 20)
     lines = paper.getvalue().splitlines()
     assert lines[:2] == ["kept", "! wrong twice"]
     assert len(lines) == 3

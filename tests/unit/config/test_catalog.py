@@ -7,12 +7,12 @@ from tests.unit.config.specs import WRITABLE
 
 from dragoman.config.dialects import dialect
 from dragoman.config.export import entry
-from dragoman.config.write import catalogue
+from dragoman.config.write import catalog
 from dragoman.model import Http, Stdio
 
 pytestmark = pytest.mark.requirement("otter-later.market")
 
-ITEMS = catalogue()
+ITEMS = catalog()
 PROGRAMS = {"npx": "node", "uvx": "uv"}
 
 

@@ -1,4 +1,4 @@
-"""Measure big catalogues: 10,000 tools on one server, and 50 tools on each of 200 servers.
+"""Measure big catalogs: 10,000 tools on one server, and 50 tools on each of 200 servers.
 
 A stall is the CPU time of the event loop's thread between two turns of the loop. Python's garbage collector
 is off meanwhile: a full collection visits all objects of the process, whatever made them. `fleet` and `peers`
