@@ -80,8 +80,6 @@ LONGEST_FILE = 800
 LONG_FILES = {}
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "base", "core", "misc"}
-DIVIDED = re.compile(r"^(server\..+|call(_.+)?)$")
-"""Modules that still have divider lines."""
 HISTORY = re.compile(
     r"no longer|previously|(?<!is )(?<!are )(?<!be )\bused to\b|\bfixed\b(?!-)", re.IGNORECASE
 )
@@ -339,7 +337,7 @@ def check_comments(modules: dict[str, Module]) -> Iterator[str]:
 def check_dividers(modules: dict[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for number, line in enumerate(module.source.splitlines(), 1):
-            if line.lstrip().startswith("# ──") and not DIVIDED.match(module.name):
+            if line.lstrip().startswith("# ──"):
                 yield f"{module.where(number)}: a divider line; a file with two subjects is split"
 
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
-# ── Requests from the server: the application's handlers as callbacks of the SDK's session
-
 
 logger = logging.getLogger("dragoman")
 
@@ -150,9 +148,6 @@ async def _call(handler: Handler, server: str, params: BaseModel) -> Mapping[str
     return cast("Mapping[str, Any]", outcome)
 
 
-# ── Which transports are tried, and in which order
-
-
 def attempt_of(transport: Transport, on_stage: Callable[[str], None] | None = None) -> ConnectAttempt:
     """Begin an attempt to connect over a transport."""
     match transport:
@@ -183,9 +178,6 @@ def _other(kind: type[Http | Sse], of: Http | Sse) -> Transport:
 def add_history(failures: list[ConnectError]) -> None:
     """Add the messages of the earlier failures to the last one."""
     failures[-1].message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])
-
-
-# ── The connection
 
 
 CLOSE_SECONDS = 10.0

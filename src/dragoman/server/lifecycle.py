@@ -190,9 +190,6 @@ def verdict(error: DragomanError, *, reconnect: bool, was_ready: bool = False) -
     return Signal.UNREACHABLE
 
 
-# ── How long to wait before the next attempt to connect
-
-
 FIRST = 0.5
 FACTOR = 2.0
 LONGEST = 60.0

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from dragoman.model import Auth, ServerSpec, Transport
     from dragoman.trust.gate import Gate
 
-# ── Secrets from a keyring or from the output of a command
-
 
 MAX_BYTES = 64 * 1024
 """The limit for one value; a certificate chain has a few thousand bytes."""
@@ -230,9 +228,6 @@ def _ask_keyring(service: str, name: str) -> str | _NoValueError:
             "is not there", f"add it: `keyring set {shlex.quote(service)} {shlex.quote(name)}`"
         )
     return found
-
-
-# ── The preparation of a connection
 
 
 CONNECTION = "dragoman.server.connection"

@@ -241,8 +241,6 @@ class _Hub(ConnectionEvents):
         self.is_over = True
         self._on_end(self)
 
-    # ── What happens to the connection, for every lease
-
     async def check_listing(
         self,
         connection: Connection,  # noqa: ARG002 -- there is one
@@ -288,8 +286,6 @@ class _Hub(ConnectionEvents):
         for lease in list(self.leases):
             if lease.is_open:
                 lease.events.on_lost(lease.as_connection(), error)
-
-    # ── Questions and log messages of the server
 
     def ended(self, lease: Lease, *, answered: bool) -> None:
         """Note that a request has ended: what was received before, or comes late, may belong to it."""

@@ -592,9 +592,6 @@ async def _import_prompts() -> Any:
     return await late_import_module("dragoman.server.oauth.login_prompt")
 
 
-# ── Which servers get an authorizer, and the commands `dragoman login` and `dragoman logout`
-
-
 def authorizer_for(
     server: str,
     transport: Transport,

@@ -125,9 +125,6 @@ def _pieces(text: str) -> Iterator[str]:
     return (piece for piece in pieces if not piece.isalpha())
 
 
-# ── DPoP (RFC 9449): a key that a token is bound to, and a proof for each request
-
-
 ALGORITHM = "ES256"
 """The only algorithm that we use; all authorization servers with DPoP support it."""
 

@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from dragoman.server.oauth.safe_fetch import Fetcher
     from dragoman.server.transports.http_client import HttpAnswer
 
-# ── Responses: converting them for the SDK's provider, and reading them
-
 
 FINAL = frozenset(
     {"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope", "invalid_request"}
@@ -158,9 +156,6 @@ def with_issuer_forced(fetched: Fetched, url: str, issuer: str) -> Fetched:
         document = {"resource": url}
     named = {**document, "authorization_servers": [issuer]}
     return Fetched(HTTPStatus.OK, {"content-type": "application/json"}, json.dumps(named).encode())
-
-
-# ── One attempt: run the provider, check what it finds, return a `Login`
 
 
 FORM = "application/x-www-form-urlencoded"

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-# ── The queue: the application's handler is shown one login at a time
-
 
 class LoginQueue:
     """Logins in the order in which they are shown; only the first one is on show."""
@@ -70,9 +68,6 @@ def login_queue(user: str = "") -> LoginQueue:
     """
     queues = _queues.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
     return queues.setdefault(user, LoginQueue())
-
-
-# ── The redirect: the authorization server's answer, as the browser or a person brings it
 
 
 MAX_PASTED = 8192
@@ -120,9 +115,6 @@ def read_redirect(address: str, *, state: str) -> Redirect:
         issuer=given.get("iss"),
         error=given.get("error", ""),
     )
-
-
-# ── The callback page: an HTTP server on this machine that accepts one redirect
 
 
 HOST = "127.0.0.1"
@@ -284,9 +276,6 @@ async def open_callback_page(stack: AsyncExitStack, auth: Auth, stored: Login | 
                 msg = f"port {port} for the callback page cannot be used: {exc.strerror}"
                 raise CallbackError(msg) from exc
     return None
-
-
-# ── The prompt: shows the address and waits for the redirect
 
 
 LOGIN_SECONDS = 600.0

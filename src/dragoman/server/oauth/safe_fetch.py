@@ -375,9 +375,6 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(chunks)
 
 
-# ── Parsing `WWW-Authenticate`, and the headers of the refused request
-
-
 MAX_HEADERS = 32
 MAX_CHARS = 16 * 1024
 """How much of all challenges together is parsed."""

@@ -309,9 +309,6 @@ def _keyring() -> Any:
     return keyring
 
 
-# ── Logging out: remove the stored login, and revoke its token (RFC 7009)
-
-
 async def forget(store: TokenStore, fetcher: Fetcher) -> bool:
     """Forget the logins of one server, and return whether there was one."""
     async with store.locked():

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dragoman.model import Transport
 
 
-# ── The log file of a child's stderr: limited in size, with known secrets masked, safe to print
-
-
 logger = logging.getLogger("dragoman")
 
 MAX_BYTES = 1024 * 1024
@@ -154,9 +151,6 @@ class RotatingLog:
             reason = exc.strerror or str(exc)
             level = logging.DEBUG if self._is_quiet else logging.WARNING
             logger.log(level, "%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
-
-
-# ── The environment, stderr, and the end of the process group
 
 
 TAIL_BYTES = 16_384

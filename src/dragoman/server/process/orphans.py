@@ -32,8 +32,6 @@ from dragoman.visible import spelled_out
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-# ── Containers: they are not descendants of the command that starts them, so they are ended by id
-
 
 logger = logging.getLogger("dragoman")
 
@@ -197,9 +195,6 @@ def _is_snap(words: Sequence[str]) -> bool:
     return any(
         "/snap/" in os.path.realpath(word) or os.path.realpath(word).endswith("/snap") for word in words
     )
-
-
-# ── Finding and killing descendants, and the ledger
 
 
 MARK = "DRAGOMAN_CHILD"

@@ -615,9 +615,6 @@ def _finish(processes: Sequence[Running], container: Container | None) -> None:
         _spawner.release(process)
 
 
-# ── Spawn the child while the SDK imports; each takes about a second
-
-
 MAX_PRESPAWNED = 32
 """How many children may be started before the import: as many as servers start in parallel."""
 

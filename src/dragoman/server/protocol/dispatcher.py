@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.rpc import RequestId
     from dragoman.server.protocol.wire import Wire
 
-# ── Results of a modern server
-
 
 KNOWN_RESULTS = ("complete", "input_required", "task")
 """The types of results of the protocol and of the extensions that we declare."""
@@ -63,9 +61,6 @@ def _unknown_result(method: str, kind: object) -> ProtocolError:
     """Return the error for a result that would be taken for a complete one."""
     named = for_log(kind, 80) if isinstance(kind, str) else type(kind).__name__
     return ProtocolError(f"the answer to `{method}` has the unknown type `{named}`")
-
-
-# ── The dispatcher
 
 
 logger = logging.getLogger("dragoman")

@@ -552,9 +552,6 @@ def _json_kind(value: object) -> str:
             return "a number"
 
 
-# ── Collecting a message from pieces in linear time, with a size limit
-
-
 SMALL_PIECE = 4096
 """Bytes; a larger piece is kept as it is."""
 

@@ -270,9 +270,6 @@ def is_end(exc: BaseException | None) -> bool:
     return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
 
 
-# ── Whether the session of this release takes our dispatcher
-
-
 SEAM_SECONDS = 5.0
 """How long the check may take; usually it takes a few milliseconds."""
 
@@ -337,9 +334,6 @@ class _Loopback:
     def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         del message, envelope, reason, tell
         return False
-
-
-# ── Exceptions of the SDK as our errors
 
 
 def unwrap_group(exc: BaseException) -> Exception:

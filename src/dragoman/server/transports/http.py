@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
     Work: TypeAlias = Callable[[], Awaitable[None]]
 
-# ── The outbox: one task for each request, notifications one after the other
-
 
 logger = logging.getLogger("dragoman")
 
@@ -255,9 +253,6 @@ class Outbox:
         exc = None if task.cancelled() else task.exception()
         if isinstance(exc, Exception):
             logger.debug("%s: %s", self._name, self._explain(exc, "a message"))
-
-
-# ── The transport
 
 
 FIRST_MODERN = "2026-07-28"

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.wire import HttpOptions
     from dragoman.server.transports.http_exchange import Response
 
-# ── Address, proxy, certificates and sockets
-
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _PLAIN_HEADERS = frozenset(
@@ -241,9 +239,6 @@ def lasting_socket(address: tuple[Any, ...]) -> socket.socket:
     return made
 
 
-# ── Options of an HTTP transport, and the interface to the authorizer
-
-
 class HttpRequest(NamedTuple):
     """A request as `HttpAuth` sees it."""
 
@@ -274,9 +269,6 @@ class HttpAuth(Protocol):
     async def on_challenge(self, answer: HttpAnswer) -> bool:
         """Handle a 401 or 403, and return whether to send the request again."""
         ...
-
-
-# ── The client
 
 
 logger = logging.getLogger("dragoman")

@@ -244,9 +244,6 @@ def network_reason(exc: Exception, address: str) -> tuple[str, str]:
             return "", ""
 
 
-# ── Parsing server-sent events
-
-
 _BOM = b"\xef\xbb\xbf"
 _MAX_ID = 4096
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")

@@ -29,8 +29,6 @@ try:
 except ImportError:  # Not a POSIX system.
     fcntl = termios = None
 
-# ── Splitting chunks into lines, in linear time and bounded memory
-
 
 _BLANK = b" \t\r"
 
@@ -87,9 +85,6 @@ def feed(lines: Lines, chunk: bytes, rpc: Rpc) -> None:
             rpc.salvage(line.head, line.tail, f"the message has {line.size} bytes, {TOO_LARGE} {lines.limit}")
         else:
             receive(line)
-
-
-# ── The transport
 
 
 READ_BYTES = 64 * 1024
