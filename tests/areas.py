@@ -26,10 +26,10 @@ NAMES = {
     "manager": "cache calls closing coming_back fallback freshness names observe offers plain_asyncio reload subscriptions tasks upkeep users",
     "observe": "observe",
     "server": "apps auth broken_servers closing connecting conformance everything faults hostile late_imports lifecycle "
-    "limits lost_wires oauth protocol real_servers rpc server_cards supervision tasks transports wires",
+    "limits oauth other_systems protocol real_servers rpc server_cards supervision tasks transports wires",
     "storage": "cache tasks",
     "testing": "faces lifecycle",
-    "tools": "aliases big_catalogues chinese exported formats names naming offers plain_schema results skills validation",
+    "tools": "aliases big_catalogs chinese exported formats names naming offers plain_schema results skills validation",
     "trust": "approved canaries limits policy rug_pulls secret security trust",
 }
 """How the names of tests begin, after `test_`, that use a package without an import of it."""

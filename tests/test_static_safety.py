@@ -44,10 +44,6 @@ ALLOWED = {
     ("demo/launch.py", "read"): "the log of our own demo server, after it failed to start",
     ("server/oauth/flow.py", "read"): "the body of our own request, which is in memory",
     (
-        "server/process/environment.py",
-        "read",
-    ): "from a place so many bytes before the end of a file; Windows only",
-    (
         "server/transports/http_exchange.py",
         "read",
     ): "one status line with its headers; aiohttp's parser limits their number and length",

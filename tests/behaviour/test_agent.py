@@ -648,7 +648,7 @@ async def test_slips_are_corrected_and_long_results_are_cut_and_can_be_read_on(s
 
 @pytest.mark.parametrize(
     ("option", "is_error"),
-    [({}, False), ({"coerce_arguments": False}, True), ({"mend_arguments": False}, True)],
+    [({}, False), ({"coerce_arguments": False}, True)],
     ids=str,
 )
 async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], is_error: bool) -> None:

@@ -68,7 +68,8 @@ def test_status_fits_the_screen_and_its_progress_is_gone_at_the_end() -> None:
     configure(late=late, plain=entry("plain.py"), **ILL)
 
     def release(screen: str, _: object) -> None:
-        if re.search(r"^plain +ready", screen, re.MULTILINE):
+        # The progress is shown after a moment, and `late` is what it waits for.
+        if re.search(r"^plain +ready", screen, re.MULTILINE) and "connecting to" in screen:
             shown.touch()
 
     code, lines, written = on_a_terminal("status", watch=release)

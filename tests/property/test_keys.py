@@ -79,6 +79,7 @@ def changed(place: str) -> dict[str, Any]:
     """The entry of `base` with the sample of a key."""
     outer, _, inner = place.partition(".")
     value, fields = sample(place, PLACES[place]), base(place)
+    outer = PLACES[outer].name if outer in PLACES else outer
     return fields | {outer: {**fields.get(outer, {}), inner: value} if inner else value}
 
 
@@ -221,6 +222,7 @@ def test_a_key_is_shown_unless_it_is_the_default_and_never_with_a_secret(place: 
     plain, spec = (spec_json(one) for one in pair(place))
     outer, _, inner = place.partition(".")
     key = PLACES[place]
+    outer = PLACES[outer].name if outer in PLACES else outer
     before = (plain.get(outer) or {}).get(inner) if inner else plain.get(outer)
     after = spec[outer][inner] if inner else spec[outer]
     assert before != after

@@ -69,21 +69,24 @@ def test_killing_a_group_that_is_gone_is_no_error() -> None:
 
 @pytest.mark.anyio
 async def test_tail_remembers_the_end_of_what_was_written() -> None:
-    with StderrTail() as tail:
-        os.write(tail.sink.fileno(), b"first\nlast\n")
+    source, sink = os.pipe()
+    with StderrTail(source) as tail:
+        os.write(sink, b"first\nlast\n")
         assert tail.text() == "first\nlast"
-        os.write(tail.sink.fileno(), b"later \xff\n")
-        tail.spawned()
+        os.write(sink, b"later \xff\n")
+        os.close(sink)
     assert tail.text() == "first\nlast\nlater \ufffd"
 
 
 @pytest.mark.anyio
 async def test_tail_is_bounded() -> None:
-    with StderrTail() as tail:
+    source, sink = os.pipe()
+    with StderrTail(source) as tail:
         for _ in range(5):
-            os.write(tail.sink.fileno(), b"x" * TAIL_BYTES)
+            os.write(sink, b"x" * TAIL_BYTES)
             tail.text()
-        os.write(tail.sink.fileno(), b"end")
+        os.write(sink, b"end")
+        os.close(sink)
     assert len(tail.text()) == TAIL_BYTES
     assert tail.text().endswith("end")
 
