@@ -419,7 +419,7 @@ class ScriptedServer:
         }
 
     async def _call(self, wire: MemoryWire, params: Mapping[str, Any]) -> JsonObject:
-        name, arguments = params["name"], cast("JsonObject", params.get("arguments") or {})
+        name, arguments = params["name"], cast("JsonObject", params.get("arguments", {}))
         token = cast("JsonObject", params.get("_meta") or {}).get("progressToken")
         call = ScriptedCall(tool=name, arguments=arguments, _wire=wire, _token=token)
         self.calls.append(call)
