@@ -188,10 +188,13 @@ def test_unknown_name_is_an_error(registry: ToolRegistry, typed: str) -> None:
         registry.resolve(typed)
 
 
-async def test_call_does_not_guess(registry: ToolRegistry) -> None:
-    for name in ("fs:read", "fs.read", "read"):
-        with pytest.raises(UnknownToolError):
-            await registry.call(name)
+def test_call_takes_a_tool_with_its_server_and_does_not_guess_the_server(registry: ToolRegistry) -> None:
+    for name in ("fs:read", "fs.read"):
+        found = registry.find(name)
+        assert found is not None
+        assert found.name == "mcp_fs_read"
+        assert registry.view(deny=["fs:*"]).find(name) is None
+    assert registry.find("read") is None
 
 
 async def test_two_readings_of_a_dotted_name_are_never_guessed(

@@ -6,6 +6,7 @@ client behind a proxy stays behind it.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import io
@@ -100,6 +101,9 @@ class PackageRegistry:
         self.port = 0
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         """The paths and headers of all requests."""
+        self.may_download = asyncio.Event()
+        """Until it is set, the files of packages wait; a test that does not ask for that has it set."""
+        self.may_download.set()
         self._tarball, self._wheel = npm_tarball(), wheel()
         self._runner: web.AppRunner | None = None
 
@@ -123,6 +127,7 @@ class PackageRegistry:
             case "/law-desk":
                 return web.json_response(self._about(f"http://{request.host}"))
             case "/law-desk/-/law-desk-1.0.0.tgz":
+                await self.may_download.wait()
                 return web.Response(body=self._tarball, content_type="application/octet-stream")
             case "/simple/law-desk/":
                 link = '<a href="/files/law_desk-1.0.0-py3-none-any.whl">law_desk-1.0.0-py3-none-any.whl</a>'

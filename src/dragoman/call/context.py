@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dragoman.observe.call_log import CallLog
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.tools.names import Pair
     from dragoman.tools.registry import ToolRegistry
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
@@ -152,6 +153,8 @@ class CallContext(Struct, kw_only=True):
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
     tasks: TaskStore = field(default_factory=TaskStore)
+    names_server: Callable[[ServerSpec, str | Pair], bool] = lambda _spec, _name: False
+    """Return whether the name of a tool that is not known is one of this server's."""
     server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
     """Returns the fingerprint of a server's entry, without its secrets."""
     user: str = ""
@@ -227,6 +230,7 @@ class Call:
         "on_progress",
         "timeout",
         "traffic",
+        "waited",
     )
 
     def __init__(
@@ -252,6 +256,8 @@ class Call:
         """The arguments that are sent: validated, and coerced if need be."""
         self.changes: Sequence[ArgumentChange] = ()
         self.traffic = Traffic()
+        self.waited = 0.0
+        """How long it waited until its tool was known."""
 
     @property
     def passes_tasks_on(self) -> bool:

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.call.context import Call, CallContext, Caller, CallMode, Forwarded
@@ -90,8 +90,12 @@ async def run(
     tool = context.registry.get(name) if isinstance(name, str) else None
     if tool is None:
         tool = context.registry.find(name)
+    began = time.monotonic()
+    if tool is None and await _first_connection(context, name, timeout):
+        tool = context.registry.find(name)
     exposed = context.registry.shown_name(name) if tool is None else tool.name
     call = Call(exposed, arguments, timeout, on_progress, forwarded, meta, mode)
+    call.began, call.waited = began, time.monotonic() - began
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
@@ -136,6 +140,31 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: Call) -> T
         return failed(context, tool, call, exc)
 
 
+async def _first_connection(context: CallContext, name: str | Pair, timeout: float | None) -> bool:
+    """Wait for servers that connect for the first time and that a name belongs to.
+
+    Their tools are not known yet: the name tells, by the prefix of a server or as `server:tool`. A lazy
+    server is started.
+
+    Returns:
+        Whether there was such a server.
+    """
+    if context.registry.contenders(name if isinstance(name, str) else name.tool):
+        return False
+    found = [
+        supervisor
+        for supervisor in context.supervisors.values()
+        if supervisor.may_connect_first and context.names_server(supervisor.spec, name)
+    ]
+    for supervisor in found:
+        supervisor.start()
+        seconds = supervisor.spec.call_timeout if timeout is None else timeout
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await supervisor.wait_settled()
+    return bool(found)
+
+
 def _unknown(context: CallContext, name: str) -> UnknownToolError:
     """Return the error for an unknown tool; its hint names a server that is not ready but may have it."""
     error = context.registry.unknown(name)
@@ -144,7 +173,7 @@ def _unknown(context: CallContext, name: str) -> UnknownToolError:
     for supervisor in context.supervisors.values():
         server = supervisor.spec.name
         if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
-            why = supervisor.error or f"it is {supervisor.state.value}"
+            why = supervisor.error or f"it is {supervisor.doing}"
             if supervisor.is_refused:
                 # A model must not see text from a file that the user has not approved, not even a name.
                 error.hint = error.hint or "a server of the project is not approved by the user"
@@ -321,7 +350,7 @@ async def _send(context: CallContext, tool: ToolDef, call: Call, arguments: dict
         tool=tool.original_name,
         arguments=arguments,
         # One deadline covers everything: waiting for a turn, connecting, and every retry.
-        deadline=Deadline.after(seconds),
+        deadline=Deadline.after(max(0.0, seconds - call.waited)),
         meta=call.forwarded.meta if call.forwarded else call.meta,
         on_progress=call.on_progress,
         inputs=call.forwarded.inputs if call.forwarded else None,

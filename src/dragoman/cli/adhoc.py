@@ -90,7 +90,7 @@ def spec_of(transport: Transport) -> ServerSpec:
 
 def name_for(transport: Transport) -> str:
     """Return a short name for a server."""
-    from dragoman.diagnosis.packages import package_of
+    from dragoman.config.packages import package_of
 
     if isinstance(transport, Stdio):
         words = [transport.command, *transport.args]

@@ -295,8 +295,8 @@ async def _wait(
     waiting = {asyncio.ensure_future(_settled(live, name, report)): name for name in names}
     try:
         while waiting:
-            live.show.text = _waiting(list(waiting.values()))
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            live.show.text = _waiting(list(waiting.values()), live.mcp.status())
+            done, _ = await asyncio.wait(waiting, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 waiting.pop(task)
                 task.result()
@@ -314,5 +314,8 @@ async def _settled(
         await report(live, name)
 
 
-def _waiting(names: Sequence[str]) -> str:
-    return f"connecting to {', '.join(names)}" if names else ""
+def _waiting(names: Sequence[str], states: Mapping[str, ServerStatus] | None = None) -> str:
+    slow = [name for name in names if states is not None and states[name].downloading]
+    fast = [name for name in names if name not in slow]
+    pieces = (("downloading", slow), ("connecting to", fast))
+    return "; ".join(f"{verb} {', '.join(listed)}" for verb, listed in pieces if listed)

@@ -78,7 +78,7 @@ class Options(MutableStruct):
         """Return the profile; dragoman's own includes the apps whose servers the user agreed to use."""
         if not self.may_discover():
             return self.profile
-        from dragoman.cli.discover import in_use
+        from dragoman.config.hosts import in_use
         from dragoman.config.profiles import profile_named
 
         return profile_named(_OWN).replace(hosts=used) if (used := in_use()) else self.profile

@@ -14,6 +14,8 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from dragoman.config.packages import CONTAINERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -40,7 +42,6 @@ PLAIN = frozenset(
     "secret-tool keyring aws gcloud az vault docker podman nerdctl kubectl".split()
 )
 """Programs that run nothing of a project by themselves."""
-_CONTAINERS = frozenset("docker podman nerdctl".split())
 KEYWORDS = frozenset("eval if then elif else while until do ! { } fi done esac".split())
 """Words of a shell in front of a command."""
 _WORDS_TOO = frozenset("cmd make just task mcp mix go fish java source compose".split())
@@ -127,7 +128,7 @@ def is_server(name: str) -> bool:
 
 def on_host(words: Sequence[str]) -> list[str]:
     """Return a container's command with the paths of mounted files as they are outside of it."""
-    text = "\n".join(words) if words and program_name(words[0]) in _CONTAINERS else ""
+    text = "\n".join(words) if words and program_name(words[0]) in CONTAINERS else ""
     mounts = re.findall(r"(?:^|=)([^:=,\n]+):(/[^:,\n]+)", text, re.MULTILINE)
     for line in text.split("\n"):
         parts = [part.split("=", 1) for part in line.rpartition("--mount=")[2].split(",") if "=" in part]

@@ -1,20 +1,140 @@
 """The servers of other hosts on this machine, added to an application's own as the weakest layer.
 
+Nothing is copied: a host's files are read each time. Whether the user wants the servers of a host is kept in
+the user's data.
+
 Each host is read by its own profile, so that its rules apply to its servers, and only to them: a list of
 excluded servers in one host's file says nothing about the servers of another.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import json
+from typing import TYPE_CHECKING, Literal, cast
 
+from dragoman.config.dialects import HOSTS, dialect
+from dragoman.errors import ConfigError
 from dragoman.model import Layers
+from dragoman.storage.files import StoredFile, data_folder
+from dragoman.struct import Struct
+from dragoman.suggest import suggest
 from dragoman.trust.layers import as_read
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from dragoman.model import ServerSpec, Settings, Statement
+
+
+class Host(Struct):
+    """A host on this machine that has servers."""
+
+    name: str
+    title: str
+    files: Sequence[str]
+    servers: Sequence[ServerSpec]
+
+
+def in_use() -> list[str]:
+    """Return the apps whose servers the user wants to use."""
+    return _answers("use")
+
+
+def ignored() -> list[str]:
+    """Return the apps whose servers the user does not want to use."""
+    return _answers("ignore")
+
+
+def remember(names: Iterable[str], *, use: bool) -> None:
+    """Remember whether to use the servers of these apps.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    chosen = list(names)
+    keys = ("use", "ignore") if use else ("ignore", "use")
+
+    def change(old: dict[str, list[str]]) -> dict[str, list[str]]:
+        yes = dict.fromkeys([*old.get(keys[0], ()), *chosen])
+        no = [name for name in old.get(keys[1], ()) if name not in chosen]
+        return {keys[0]: sorted(yes), keys[1]: no}
+
+    _file().change(change)
+
+
+def _answers(key: str) -> list[str]:
+    found = _file().content() or {}
+    return [name for name in found.get(key, ()) if name in HOSTS]
+
+
+def _file() -> StoredFile[dict[str, list[str]]]:
+    return StoredFile(data_folder() / "hosts.json", _read, json.dumps, dict)
+
+
+def _read(text: str) -> dict[str, list[str]]:
+    found: object = json.loads(text)
+    table = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    return {
+        key: [str(name) for name in cast("list[object]", names)]
+        for key, names in table.items()
+        if isinstance(names, list)
+    }
+
+
+def find_hosts() -> list[Host]:
+    """Return the hosts on this machine that have servers, in the usual order; nothing is started."""
+    from dragoman.config.load import load  # it imports this module
+
+    found: list[Host] = []
+    for name in HOSTS:
+        settings = load(name, log_problems=False)
+        if settings.servers:
+            files = dict.fromkeys(spec.origin.source for spec in settings.servers)
+            found.append(Host(name, dialect(name).title, list(files), settings.servers))
+    return found
+
+
+def about(found: Sequence[Host], shown: Callable[[str], str] = str) -> str:
+    """Return how many servers were found where; `shown` shortens a path."""
+    count = len({spec.name for host in found for spec in host.servers})
+    listed = [f"{host.title} ({', '.join(map(shown, host.files))})" for host in found]
+    servers = f"{count} server{'s' * (count != 1)}"
+    return f"Found {servers} of {_joined(listed)}."
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+
+
+def chosen_hosts(hosts: Iterable[str] | Literal[True]) -> list[str]:
+    """Return the hosts that a program has chosen; `True` stands for those that the user has approved.
+
+    Raises:
+        ConfigError: A host is unknown.
+    """
+    if hosts is True:
+        return in_use()
+    chosen = [hosts] if isinstance(hosts, str) else list(hosts)
+    for name in chosen:
+        if name not in HOSTS:
+            near = suggest(name, HOSTS, count=1)
+            msg = f"unknown host `{name}` in `hosts`"
+            raise ConfigError(
+                msg, hint=f"did you mean `{near[0]}`?" if near else f"known: {', '.join(HOSTS)}"
+            )
+    return chosen
+
+
+def log_hosts() -> None:
+    """Log, for a program without servers, which hosts have some and how to use them."""
+    found = find_hosts()
+    if found:
+        # Imported late: most programs have servers, and logging is slow to import.
+        import logging
+
+        names = ", ".join(f'"{host.name}"' for host in found)
+        how = f"to use them: `hosts=[{names}]`; or `hosts=True`, and once `dragoman config hosts --use`"
+        logging.getLogger("dragoman").info("no servers configured. %s (%s)", about(found), how)
 
 
 def with_hosts(own: Settings, hosts: Sequence[Settings]) -> Settings:

@@ -11,8 +11,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from dragoman.config.packages import package_of
 from dragoman.diagnosis import signs
-from dragoman.diagnosis.packages import package_of
 from dragoman.errors import (
     AuthRequiredError,
     ConfigError,
@@ -77,10 +77,11 @@ def explain_status(status: ServerStatus, spec: ServerSpec | None = None) -> Expl
     """Explain why a server is not ready; `None` if it is ready, or was not started."""
     if status.state.value in ("ready", "idle", "closed"):
         return None
-    if status.error is not None:
+    if status.error is not None and not status.downloading:
         return explain(status.error, spec, name=status.name)
     name = shlex.quote(status.name)
-    cause = one_line(_PREFIX.sub("", status.last_error or "waiting for its first answer"))
+    said = f"downloading `{status.downloading}`" if status.downloading else status.last_error
+    cause = one_line(_PREFIX.sub("", said or "waiting for its first answer"))
     if status.state.value == "needs_auth":
         return Explanation(cause=cause, next_step=f"dragoman login {name}")
     return Explanation(cause=cause, next_step=f"dragoman doctor {name}")
@@ -102,6 +103,8 @@ def root_cause(error: BaseException) -> BaseException:
 def state_word(status: ServerStatus) -> str:
     """Return a server's state in a word or two for people, for example `needs login`."""
     error = status.error
+    if status.downloading:
+        return "downloading"
     if isinstance(error, ConnectError) and error.stage == "approval":
         return "not approved"
     if isinstance(error, ConnectError) and error.reason == "token" and status.state.value == "needs_auth":

@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from dragoman.diagnosis.packages import package_of
+from dragoman.config.packages import package_of
 from dragoman.diagnosis.signs import (
     BROWSER,
     CHOICES,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dragoman.config.load import refused
+from dragoman.config.packages import Installed, Package, installed, package_of
 from dragoman.diagnosis.doctor import ServerListing
-from dragoman.diagnosis.packages import Installed, Package, installed, package_of
 from dragoman.model import Stdio
 from dragoman.struct import Struct
 from dragoman.trust.findings import inspect_names, inspect_server

@@ -164,6 +164,7 @@ class McpManager:
         *,
         root: str | PathLike[str] | None = None,
         config: str | PathLike[str] | None = None,
+        hosts: Iterable[str] | bool = (),
         missing_ok: bool = False,
         trust_project: bool = False,
         registry: ToolRegistry | HostRegistry | None = None,
@@ -183,6 +184,8 @@ class McpManager:
                 read, as `config`.
             root: The project's directory; the current one by default.
             config: A file to read instead of searching.
+            hosts: Other hosts whose servers are used too, such as `claude-code` and `cursor`; or True for
+                those that the user has approved by `dragoman config hosts --use`.
             missing_ok: Whether the file that is named here may be missing.
             trust_project: As for the class; so are the others.
             registry: Where the tools go.
@@ -196,15 +199,21 @@ class McpManager:
             users: How many users may be connected.
 
         Raises:
-            ConfigError: The profile is unknown, or the named file does not exist.
+            ConfigError: The profile or a host is unknown, or the named file does not exist.
         """
+        from dragoman.config.hosts import chosen_hosts, log_hosts
         from dragoman.config.load import is_path, load, require_file
+        from dragoman.config.profiles import profile_named
 
         named = cast("str | Profile", profile)
         if config is None and is_path(profile):
             config, named = cast("str | PathLike[str]", profile), "dragoman"
         if config is not None and not missing_ok:
             require_file(config, root)
+        is_own = named == "dragoman" and config is None
+        if hosts:
+            own = profile_named(named) if isinstance(named, str) else named
+            named = own.replace(hosts=[*own.hosts, *chosen_hosts(hosts)])
 
         def read() -> Settings:
             return load(named, root=root, config=config, missing_ok=missing_ok)
@@ -223,6 +232,8 @@ class McpManager:
             users=users,
         )
         manager._lifetime.reloader = Reloader(manager._parts, load=read)
+        if is_own and not manager._parts.settings.servers:
+            log_hosts()
         return manager
 
     @classmethod

@@ -26,7 +26,7 @@ from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
 from dragoman.storage.tasks import TaskStore
 from dragoman.struct import Struct, field
-from dragoman.tools.names import Pair
+from dragoman.tools.names import Pair, names_server
 from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
@@ -222,6 +222,7 @@ class Parts:
             metrics=self.metrics,
             log=self.call_log,
             tasks=TaskStore(user=self.user),
+            names_server=self._names_server,
             server_key=self.server_key,
             user=self.user,
         )
@@ -229,6 +230,9 @@ class Parts:
             return context
         program = self.context.program_calls()
         return context.replace(failures=program.failures, throttle=program.throttle)
+
+    def _names_server(self, spec: ServerSpec, name: str | Pair) -> bool:
+        return names_server(spec.naming or self.settings.naming, spec.name, name)
 
     @cached_property
     def run(self) -> Callable[..., Awaitable[ToolResult]]:

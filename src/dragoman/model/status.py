@@ -69,6 +69,8 @@ class ServerStatus(Struct, kw_only=True):
     server_version: str | None = None
     pid: int | None = None
     tools: int = 0
+    downloading: str = ""
+    """The package that its command downloads, while it connects for the first time."""
     last_error: str | None = None
     error_code: str | None = None
     """The stable code of the last error."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragoman.config.packages import may_download, not_installed
 from dragoman.config.templates import (
     expand_auth,
     expand_home,
@@ -24,7 +25,7 @@ from dragoman.config.templates import (
 )
 from dragoman.model import Stdio
 from dragoman.server.late_import import is_loaded, late_import_module
-from dragoman.server.process.environment import env_file_values, kill_group
+from dragoman.server.process.environment import copy_of, env_file_values, kill_group
 from dragoman.trust.masking import mask_args
 from dragoman.trust.redaction import current_redactor
 from dragoman.trust.sanitizing import for_log
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 64 * 1024
 """The limit for one value; a certificate chain has a few thousand bytes."""
+DOWNLOAD_TIMEOUT = 120.0
+"""Seconds for the first start of a command that may download its server, unless `timeouts.connect` is set."""
 SHOWN_CHARS = 200
 """How much of a command an error shows."""
 
@@ -47,6 +50,22 @@ class _NoValueError(Exception):
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)
         self.hint = hint
+
+
+async def download_of(transport: Transport, expansion: ExpansionContext) -> str:
+    """Return the package that the start of a server downloads; empty if it downloads none."""
+    if not isinstance(transport, Stdio) or not may_download(transport):
+        return ""
+    return await asyncio.to_thread(
+        not_installed, transport, root=str(expansion.root), env=copy_of(expansion.env)
+    )
+
+
+def with_time_to_download(spec: ServerSpec, transport: Transport) -> ServerSpec:
+    """Return a spec whose first start may take as long as a download, unless it says how long."""
+    if not isinstance(transport, Stdio) or not may_download(transport):
+        return spec
+    return spec.replace(timeouts={"connect": DOWNLOAD_TIMEOUT, **spec.timeouts})
 
 
 async def fetch(spec: ServerSpec, expansion: ExpansionContext) -> ExpansionContext:

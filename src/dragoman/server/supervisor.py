@@ -25,7 +25,13 @@ from dragoman.server.closing import wait_closed
 from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.in_progress import InProgress
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
-from dragoman.server.prepare import connection_module, is_imported, prepare
+from dragoman.server.prepare import (
+    connection_module,
+    download_of,
+    is_imported,
+    prepare,
+    with_time_to_download,
+)
 from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
@@ -168,6 +174,8 @@ class Supervisor(ConnectionEvents):
         self._stderr: StderrTail | None = None
         """The captured standard error of the latest connection."""
         self._backoff = Backoff()
+        self._downloading = ""
+        """The package that its command downloads in this attempt to connect."""
         self._was_ready = False
         """Whether it was ever connected with this spec: then it is always tried again."""
         self._asks_person = True
@@ -204,9 +212,22 @@ class Supervisor(ConnectionEvents):
         return self._state
 
     @property
+    def doing(self) -> str:
+        """The state of the server in words: a first start may have to download the server."""
+        if self._state is ServerState.CONNECTING and self._downloading:
+            return f"{self._state} (downloading `{self._downloading}`)"
+        return str(self._state)
+
+    @property
     def is_connected(self) -> bool:
         """Whether it is connected, or connecting."""
         return self._state in (ServerState.CONNECTING, ServerState.READY)
+
+    @property
+    def may_connect_first(self) -> bool:
+        """Whether it was never connected, and nothing is known that stands against it."""
+        is_possible = self._state in (ServerState.IDLE, ServerState.CONNECTING)
+        return is_possible and not self._was_ready and not self._backoff.is_failing
 
     @property
     def is_refused(self) -> bool:
@@ -266,6 +287,7 @@ class Supervisor(ConnectionEvents):
             server_version=(self.server_version or None) if session else None,
             pid=connection.attempt.pid if connection and session else None,
             tools=self.tools,
+            downloading=self._downloading if self._state is ServerState.CONNECTING else "",
             last_error=str(self.error) if self.error else None,
             error_code=self.error.code if self.error else None,
             error=self.error,
@@ -596,7 +618,7 @@ class Supervisor(ConnectionEvents):
 
     def _not_ready(self) -> ServerNotReadyError:
         name = self.spec.name
-        msg = f"server `{name}` is {self._state}"
+        msg = f"server `{name}` is {self.doing}"
         if self._state is ServerState.READY:
             msg = f"server `{name}` has not answered since a call timed out"
         elif self.error is not None and self._state is not ServerState.CLOSED:
@@ -641,6 +663,10 @@ class Supervisor(ConnectionEvents):
             await self._connect()
         except DragomanError as exc:
             error = exc
+            if self._downloading and isinstance(exc, ConnectError) and exc.reason == "timeout":
+                exc.hint = (
+                    f"it was downloading `{self._downloading}`: raise `timeouts.connect` if that takes longer"
+                )
         except Exception as exc:
             logger.exception("%s: the connection failed unexpectedly", self.spec.name)
             msg = f"cannot connect to server `{self.spec.name}`: {type(exc).__name__}: {exc}"
@@ -659,6 +685,7 @@ class Supervisor(ConnectionEvents):
             if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
                 return
         transport, auth = await self._prepared()
+        self._downloading = "" if self._was_ready else await download_of(transport, self._expansion)
         start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self._expansion.env))
         try:
             await self._serve(transport, auth, start)
@@ -678,6 +705,8 @@ class Supervisor(ConnectionEvents):
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         spec = self.spec.replace(max_message_bytes=self.limits.message_bytes)
+        if not self._was_ready:
+            spec = with_time_to_download(spec, transport)
 
         def make(events: ConnectionEvents, handlers: Handlers | None) -> Connection:
             return module.Connection(

@@ -246,6 +246,16 @@ def around_tool(template: str, server: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def names_server(template: str, server: str, name: str | Pair) -> bool:
+    """Return whether a name can only be that of a tool of this server: by its prefix, or as `server:tool`."""
+    if isinstance(name, Pair):
+        return name.server == server
+    if any(pair.server == server for pair in qualified(name)):
+        return True
+    prefix = around_tool(template, server)[0]
+    return server in prefix and alike(name).startswith(alike(prefix))
+
+
 def alike(name: str) -> str:
     """Return a key that is equal for names that could be confused."""
     if name.isascii():

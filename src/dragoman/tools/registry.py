@@ -306,7 +306,7 @@ class ToolRegistry(ToolSet):
 
         Args:
             name: An exposed name, which always wins, or any alias that an export has given out or would give
-                out now; or a server and its tool.
+                out now; or a server and its tool, also as `server:tool` or `server.tool`.
 
         Returns:
             The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
@@ -322,6 +322,8 @@ class ToolRegistry(ToolSet):
         meanings = self._aliases.meanings(name)
         if not meanings and (pair := self._current_aliases().get(name)) is not None:
             meanings = (pair,)
+        if not meanings:
+            meanings = tuple(pair for pair in qualified(name) if self._held(pair) is not None)
         return self._held(meanings[0]) if len(meanings) == 1 else None
 
     def shown_name(self, name: str | Pair) -> str:

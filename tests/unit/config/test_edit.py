@@ -9,7 +9,7 @@ import pytest
 from dragoman.config.dialects import dialect
 from dragoman.config.documents import parse
 from dragoman.config.edit import reworded
-from dragoman.diagnosis.packages import pinned
+from dragoman.config.packages import pinned
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:

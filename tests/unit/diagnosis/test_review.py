@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.real.servers import NPM
 
-from dragoman.diagnosis.packages import Installed, installed, package_of
+from dragoman.config.packages import Installed, installed, package_of
 from dragoman.model import Stdio
 
 

@@ -101,9 +101,9 @@ def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
     Without APPS, `--use` and `--ignore` apply to all that were found. Their files are read each time, and
     never changed.
     """
-    from dragoman.cli import discover
+    from dragoman.config.hosts import find_hosts, ignored, in_use, remember
 
-    found = {host.name: host for host in discover.hosts()}
+    found = {host.name: host for host in find_hosts()}
     for name in names:
         if name not in found:
             near = suggest(name, found, count=1)
@@ -111,13 +111,13 @@ def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
             msg = f"no servers of `{name}` found"
             raise ConfigError(msg, hint=hint)
     if use is not None:
-        discover.remember(names or found, use=use == "yes")
-    used, ignored = discover.in_use(), discover.ignored()
+        remember(names or found, use=use == "yes")
+    used, unwanted = in_use(), ignored()
     rows = [
         HostRow.of(
             host,
             app=host.name,
-            use=True if host.name in used else False if host.name in ignored else None,
+            use=True if host.name in used else False if host.name in unwanted else None,
             servers=[spec.name for spec in host.servers],
         )
         for host in found.values()
@@ -131,7 +131,7 @@ def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
     for host in found.values() if rows else ():
         if names and host.name not in names:
             continue
-        state = "in use" if host.name in used else "ignored" if host.name in ignored else "not in use"
+        state = "in use" if host.name in used else "ignored" if host.name in unwanted else "not in use"
         files = ", ".join(map(output.shorten_path, host.files))
         click.echo(f"{click.style(output.safe(host.title), bold=True)}  {state}  {output.safe(files)}")
         for spec in host.servers:

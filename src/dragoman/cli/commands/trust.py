@@ -16,7 +16,7 @@ from dragoman.cli.options import SERVERS, Options, common_options, timeout_optio
 from dragoman.cli.reviews import PackageReport, ReviewReport, package_report, review_report
 from dragoman.config.files import read
 from dragoman.config.load import approvals, refused
-from dragoman.diagnosis.packages import pinned
+from dragoman.config.packages import pinned
 from dragoman.diagnosis.review import (
     OWN_WORD,
     package_text,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from dragoman.cli.options import Options
     from dragoman.config.documents import Document
+    from dragoman.config.packages import Package
     from dragoman.config.write import Target
-    from dragoman.diagnosis.packages import Package
     from dragoman.diagnosis.review import Review
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust.approval_store import Approvals, Look

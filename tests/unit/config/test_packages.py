@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.diagnosis.packages import package_of, pinned
+from dragoman.config.packages import package_of, pinned
 from dragoman.model import Stdio
 
 

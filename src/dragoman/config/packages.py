@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dragoman.model import Stdio
 
 
+CONTAINERS = frozenset("docker podman nerdctl".split())
 MAX_BYTES = 1_000_000
 """Of a `package.json`."""
 _VERSION = re.compile(r"\d[\w.!+]*(?:-[\w.+]+)*")
@@ -41,7 +42,7 @@ def installed(package: Package, stdio: Stdio, *, root: str, env: Mapping[str, st
         env: The environment of this process; the server's own variables win.
     """
     env = {**env, **{name: value for name, value in stdio.env.items() if value}}
-    program = Path(stdio.command.replace("\\", "/")).name.lower().removesuffix(".exe").removesuffix(".cmd")
+    program = _program(stdio)
     try:
         if program in ("npx", "npm"):
             return _npm(package, Path(root, stdio.cwd or ""), env)
@@ -50,6 +51,20 @@ def installed(package: Package, stdio: Stdio, *, root: str, env: Mapping[str, st
     except OSError:
         pass
     return None
+
+
+def not_installed(stdio: Stdio, *, root: str, env: Mapping[str, str]) -> str:
+    """Return the package that npx or uvx has to download first; empty for other programs."""
+    package = package_of(stdio)
+    is_known = package is not None and _program(stdio) in ("npx", "uvx")
+    if package is None or not is_known or installed(package, stdio, root=root, env=env) is not None:
+        return ""
+    return package.name
+
+
+def may_download(stdio: Stdio) -> bool:
+    """Return whether a command may download what it starts: a package runner, or a container's `run`."""
+    return package_of(stdio) is not None or _program(stdio) in CONTAINERS
 
 
 def _npm(package: Package, folder: Path, env: Mapping[str, str]) -> Installed | None:
@@ -186,7 +201,7 @@ class Package(Struct, kw_only=True):
 
 def package_of(stdio: Stdio) -> Package | None:
     """Return the package that a command starts; `None` if the command is not a package runner."""
-    program = re.split(r"[/\\]", stdio.command)[-1].lower().removesuffix(".exe").removesuffix(".cmd")
+    program = _program(stdio)
     if program not in _RUNNERS:
         return None
     registry, words = _RUNNERS[program]
@@ -201,6 +216,10 @@ def package_of(stdio: Stdio) -> Package | None:
     return Package(
         registry=registry, name=match["name"], version=match["version"] or "", index=index, joint=joint
     )
+
+
+def _program(stdio: Stdio) -> str:
+    return re.split(r"[/\\]", stdio.command)[-1].lower().removesuffix(".exe").removesuffix(".cmd")
 
 
 def _spec(arg: str) -> str:
