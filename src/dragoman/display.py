@@ -1,4 +1,4 @@
-"""Results as HTML, for notebooks: text or table, images, error and sources.
+"""Results and servers as HTML, for notebooks: text or table, images, error and sources.
 
 Everything in a result comes from a server, so all of it is escaped; an image is shown only if its type is one
 that cannot contain a program, and never fetched.
@@ -65,6 +65,11 @@ IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 def result_html(result: _Result) -> str:
     """Return a result as HTML that is safe in a notebook."""
     return "\n".join(_pieces(result))
+
+
+def rows_html(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as a table that is safe in a notebook."""
+    return _table(list(rows))
 
 
 def _pieces(result: _Result) -> Iterator[str]:

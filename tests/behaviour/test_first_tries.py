@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from dragoman import ConfigError, McpManager, ServerSpec, Stdio, ToolDef
+from dragoman import ConfigError, DragomanError, McpManager, ServerSpec, ServerState, Stdio, ToolDef
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.model import ReadyReport
 from dragoman.testing import ScriptedServer
@@ -264,3 +265,42 @@ async def test_a_required_argument_with_a_default_is_filled_in() -> None:
             assert (await mcp.call("mcp_browser_shot", {"type": "jpeg"})).success
             wrong = await mcp.call("mcp_browser_shot", {"page": "one"})
             assert "`page`" in (wrong.error or "")
+
+
+# ── What a manager says of itself, and of a wrong use
+
+
+@pytest.mark.parametrize("given", [42, None, 1.5])
+def test_what_is_no_configuration_is_named(given: Any) -> None:
+    for manager in (McpManager, BlockingManager):
+        with pytest.raises(TypeError, match=f"a mapping, or the path .* not of {type(given).__name__}"):
+            manager(given)
+
+
+def test_a_misspelt_state_lists_the_states() -> None:
+    with pytest.raises(ValueError, match="unknown state 'redy'; a server is idle, connecting, ready"):
+        ServerState("redy")
+
+
+async def test_a_notebook_shows_the_servers_as_a_table() -> None:
+    async with McpManager({"plain": ENTRY, "<b>": {"command": "no-such-program"}}, cache=False) as mcp:
+        await mcp.wait_ready()
+        page = mcp._repr_html_()
+        assert "<td>plain</td><td>ready</td>" in page
+        assert "&lt;b&gt;" in page
+        assert "<b>" not in page
+        assert "plain ready" in repr(mcp)
+    assert McpManager([])._repr_html_() == "no servers"
+
+
+async def test_the_loop_of_another_thread_gets_a_sentence_that_says_what_to_do() -> None:
+    async with McpManager({"plain": ENTRY}, cache=False) as mcp:
+        await mcp.wait_ready()
+
+        async def elsewhere() -> None:
+            with pytest.raises(DragomanError, match="belongs to another event loop") as caught:
+                await mcp.call("mcp_plain_law", {})
+            assert "run_coroutine_threadsafe" in str(caught.value.hint)
+
+        await anyio.to_thread.run_sync(lambda: asyncio.run(elsewhere()))
+        assert (await mcp.call("plain:law", {})).success

@@ -130,6 +130,7 @@ class McpManager(ManagerInThread):
         *,
         root: str | PathLike[str] | None = None,
         config: str | PathLike[str] | None = None,
+        hosts: Iterable[str] | bool = (),
         missing_ok: bool = False,
         trust_project: bool = False,
         registry: AsyncToolRegistry | HostRegistry | None = None,
@@ -149,6 +150,8 @@ class McpManager(ManagerInThread):
                 read, as `config`.
             root: The project's directory; the current one by default.
             config: A file to read instead of searching.
+            hosts: Other hosts whose servers are used too, such as `claude-code` and `cursor`; or True for
+                those that the user has approved by `dragoman config hosts --use`.
             missing_ok: Whether the file that is named here may be missing.
             trust_project: As for the class; so are the others.
             registry: Where the tools go.
@@ -162,13 +165,14 @@ class McpManager(ManagerInThread):
             users: How many users may be connected.
 
         Raises:
-            ConfigError: The profile is unknown, or the named file does not exist.
+            ConfigError: The profile or a host is unknown, or the named file does not exist.
         """
         return cls._of(
             LoopManager.from_config(
                 profile,
                 root=root,
                 config=config,
+                hosts=hosts,
                 missing_ok=missing_ok,
                 trust_project=trust_project,
                 registry=registry,

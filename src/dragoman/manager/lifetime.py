@@ -47,7 +47,7 @@ class Lifetime:
         if parts.started:
             msg = "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
-        parts.started = True
+        parts.started, parts.loop = True, asyncio.get_running_loop()
         parts.registry.read_host()
         parts.gate.begin()
         for name, supervisor in parts.supervisors.items():

@@ -277,6 +277,19 @@ class McpManager:
         """Make the `func` of a tool that `execute` runs."""
         return remote_tool(server, tool, execute)
 
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{name} {status.state}" for name, status in self.status().items())
+        return f"<McpManager of {len(self._parts.supervisors)} servers: {listed or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        from dragoman.display import rows_html
+
+        rows = [
+            {"server": one.name, "state": one.state, "tools": one.tools, "error": one.last_error}
+            for one in self.status().values()
+        ]
+        return rows_html(rows) or "no servers"
+
     async def __aenter__(self) -> Self:
         await self._lifetime.enter()
         return self

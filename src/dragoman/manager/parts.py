@@ -128,6 +128,8 @@ class Parts:
         """How many users of `as_user` may be connected."""
         self.started = False
         self.closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that the manager was started in."""
         handlers, env = given.handlers, given.env
         self.approval = handlers.approval if handlers else None
         self.keeps_questions = (
@@ -261,7 +263,7 @@ class Parts:
         return "users" in self.__dict__
 
     def check_open(self) -> None:
-        """Check that the manager is started, and not closed.
+        """Check that the manager is started and not closed, and that it is used in its own event loop.
 
         Raises:
             DragomanError: It is not.
@@ -271,6 +273,13 @@ class Parts:
         if not self.started:
             msg = "the manager is not started"
             raise DragomanError(msg, hint="use `async with`, or `await McpManager.connect_all(…)`")
+        if asyncio._get_running_loop() not in (self.loop, None):  # noqa: SLF001 -- documented, and does not raise
+            msg = "the manager belongs to another event loop, the one that it was started in"
+            hint = (
+                "pass the call to that loop by `asyncio.run_coroutine_threadsafe(mcp.call(…), loop)`, or use "
+                "`dragoman.blocking.McpManager`, which any thread may call"
+            )
+            raise DragomanError(msg, hint=hint)
 
     def open_server(self, name: str) -> Supervisor:
         """Return a server of this manager, which has to be started and not closed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -13,7 +13,7 @@ from dragoman.manager.reload import Watcher
 from dragoman.model import ServerSpec, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from os import PathLike
 
     from dragoman.config.profiles import Profile
@@ -117,6 +117,9 @@ def settings_of(servers: Servers, profile: str | Profile | None = None) -> Setti
     wrong = "a manager is made of a list of servers, a mapping, or the path of a configuration file"
     if isinstance(servers, ServerSpec):
         msg = f"{wrong}: write McpManager([spec])"
+        raise TypeError(msg)
+    if not isinstance(servers, Iterable):
+        msg = f"{wrong}, not of {type(servers).__name__}"
         raise TypeError(msg)
     specs = tuple(cast("Iterable[ServerSpec]", servers))
     for spec in specs:

@@ -266,7 +266,7 @@ class UserLifetime(Lifetime):
         )
         super().__init__(parts, Reloader(parts))
         parts.registry.register_all([tool for tool in program.registry if tool.source != "mcp"])
-        parts.started = True
+        parts.started, parts.loop = True, asyncio.get_running_loop()
         now = time.monotonic()
         for name, supervisor in parts.supervisors.items():
             refused = program.supervisors[name]

@@ -55,6 +55,11 @@ class ServerState(StrEnum):
     FAILED = "failed"
     CLOSED = "closed"
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        msg = f"unknown state {value!r}; a server is {', '.join(state.value for state in cls)}"
+        raise ValueError(msg)
+
 
 class ServerStatus(Struct, kw_only=True):
     """A reading of one server at one moment."""
