@@ -10,14 +10,12 @@ import asyncio
 import secrets
 import subprocess
 import sys
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.errors import ConnectionLostError
 from dragoman.server.process.family import end_family
 from dragoman.server.process.orphans import MARK
 from dragoman.server.process.spawn import TERM_GRACE, uninterrupted
-from dragoman.server.transports.stdio import ENDLESS, MAX_UNREAD_ANSWERS, NO_ENVELOPE, Lines, feed
+from dragoman.server.transports.stdio import LinePipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +38,7 @@ class StreamChild(asyncio.SubprocessProtocol):
         self.signalled = False
         """Whether we sent it a signal."""
         self.pid = 0
-        self.on_output: Callable[[bytes], None] = _nothing
+        self.on_output: Callable[[bytes], object] = _nothing
         """Called with what it writes; an empty text is the end."""
         self.is_writable = True
         self.on_writable: Callable[[], None] | None = None
@@ -152,95 +150,49 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) 
     return child
 
 
-class StreamPipe:
-    """The standard input and output of one child; has what `Pipe` has."""
+class StreamPipe(LinePipe):
+    """The standard input and output of one child, as streams of the event loop."""
 
     def __init__(
         self, rpc: Rpc, *, server: str, child: StreamChild, limit: int, on_end: Callable[[str], None]
     ) -> None:
-        """Use a child; the arguments are those of `Pipe`."""
-        self._rpc = rpc
-        self._server = server
+        """Use a child; the other arguments are those of `LinePipe`."""
+        super().__init__(rpc, server=server, limit=limit, on_end=on_end)
         self._child = child
-        self._on_end: Callable[[str], None] | None = on_end
-        self._lines = Lines(limit)
-        self._queue: deque[tuple[bytes, Envelope]] = deque()
-        self._is_open = True
-        self._written = 0
         child.on_output = self._receive
         child.on_writable = self._flush
-
-    def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
-        """Send a message, or queue it while the child does not read."""
-        if not self._is_open:
-            self._refuse(envelope, "its input is closed")
-        elif envelope.request_id is not None or len(self._queue) < MAX_UNREAD_ANSWERS:
-            self._queue.append((message, envelope))
-            self._flush()
-
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
-        """Withdraw a queued request, or send the server a cancellation."""
-        for index, (queued, _) in enumerate(self._queue):
-            if queued is message:
-                del self._queue[index]
-                return True
-        if tell:
-            params = {"requestId": envelope.request_id, "reason": reason}
-            self.send(self._rpc.notification("notifications/cancelled", params))
-        return False
-
-    def close_stdin(self, reason: str = "it was closed") -> None:
-        """Close the child's input, which asks it to exit; requests that were not written fail."""
-        if self._is_open:
-            self._is_open = False
-            self._child.stdin.close()
-        while self._queue:
-            self._refuse(self._queue.popleft()[1], reason)
 
     def was_read(self) -> bool:
         """Return whether the child may have read anything: more is not known of a stream."""
         return bool(self._written)
 
     def close(self) -> None:
-        """Receive nothing any more."""
+        """Close its input, and receive nothing any more."""
         self.close_stdin()
-        self._child.on_output = _nothing
+        self._stop_reading()
 
     def read_rest(self) -> None:
         """Do nothing: the exit is reported after the rest of the output."""
+
+    def _write(self, envelope: Envelope) -> None:
+        del envelope
+        self._flush()
 
     def _flush(self) -> None:
         stdin = self._child.stdin
         while self._queue and self._child.is_writable and self._is_open:
             if stdin.is_closing():
-                reason = "its input cannot be written: it was closed"
-                self.close_stdin(reason)
-                self._end(reason)
+                self._fail_writing("it was closed")
                 return
             message = self._queue.popleft()[0]
             self._written += len(message)
             stdin.write(message + b"\n")
 
-    def _receive(self, chunk: bytes) -> None:
-        if not chunk:
-            self._end("it closed its output")
-            return
-        feed(self._lines, chunk, self._rpc)
-        if self._lines.pending > ENDLESS * self._lines.limit:
-            self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
+    def _close_stdin(self) -> None:
+        self._child.stdin.close()
 
-    def _refuse(self, envelope: Envelope, reason: str) -> None:
-        """Fail a request that was not written: it certainly has not run."""
-        if envelope.request_id is not None:
-            msg = f"the connection to server `{self._server}` ended before the request was sent: {reason}"
-            lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
-            self._rpc.fail(envelope.request_id, lost)
-
-    def _end(self, reason: str) -> None:
+    def _stop_reading(self) -> None:
         self._child.on_output = _nothing
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            on_end(reason)
 
 
 def _nothing(_chunk: bytes) -> None:

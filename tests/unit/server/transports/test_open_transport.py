@@ -9,10 +9,11 @@ import anyio
 import pytest
 
 from dragoman.model import Stdio
-from dragoman.server.attempt import ConnectAttempt
+from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
 from dragoman.server.process import spawn as children
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.transports.open_transport import ENDED_BY_US, exit_reason, open_wire
+from dragoman.server.transports.open_transport import open_wire
+from dragoman.server.transports.stdio import ENDED_BY_US, exit_reason
 
 pytestmark = [
     pytest.mark.anyio,
@@ -55,8 +56,8 @@ class Opened:
             on_end=self._on_end,
         )
 
-    def _on_end(self, reason: str) -> None:
-        self.reasons.append(reason)
+    def _on_end(self, end: ConnectionEnd) -> None:
+        self.reasons.append(end.reason)
         self.ended.set()
 
 
