@@ -22,7 +22,8 @@ from dragoman.errors import ConnectionLostError
 from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.process import spawn as spawning
 from dragoman.server.process.environment import StderrTail, whole_environment
-from dragoman.server.process.spawn import STDIN_GRACE, spawn
+from dragoman.server.process.family import STDIN_GRACE
+from dragoman.server.process.spawn import spawn
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.rpc import SALVAGE_BYTES, TOO_LARGE, Bounded
 from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, Envelope

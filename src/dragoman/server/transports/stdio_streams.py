@@ -1,21 +1,25 @@
 """The stdio transport where the system has no POSIX pipes: over the subprocess transport of the event loop.
 
 Messages, limits and the end of the connection are those of `stdio.py`. Two things are different: the loop
-decides how much it reads at once, and no watchdog starts the child. Its family is ended by `end_family`.
+decides how much it reads at once, and no watchdog starts the child.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.server.process.family import end_family
-from dragoman.server.process.orphans import MARK
-from dragoman.server.process.spawn import TERM_GRACE, uninterrupted
+from dragoman.server.process.family import ProcessGroup, RunningChild
+from dragoman.server.process.orphans import MARK, ProcessMatch
+from dragoman.server.process.spawn import guarded
 from dragoman.server.transports.stdio import LinePipe
+
+if sys.platform == "win32":
+    from dragoman.server.process.family import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,15 +33,11 @@ LAST_SECONDS = 0.1
 """How long the output of an exited child may still come in; a grandchild may hold it open for ever."""
 
 
-class StreamChild(asyncio.SubprocessProtocol):
-    """A running child; has what `Child` has."""
+class StreamChild(RunningChild, asyncio.SubprocessProtocol):
+    """A running child that the event loop has started."""
 
     def __init__(self, stderr: StderrTail, mark: str) -> None:
-        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
-        self.signalled = False
-        """Whether we sent it a signal."""
-        self.pid = 0
+        super().__init__()
         self.on_output: Callable[[bytes], object] = _nothing
         """Called with what it writes; an empty text is the end."""
         self.is_writable = True
@@ -58,34 +58,19 @@ class StreamChild(asyncio.SubprocessProtocol):
         """Return the exit code if the child has exited."""
         return None if self._transport is None else self._transport.get_returncode()
 
-    async def stop(self, close_stdin: Callable[[], None], *, grace: float) -> None:
-        """Stop the child and its family; a cancellation is raised only after that."""
-        close_stdin()
-        stopped = asyncio.ensure_future(self._stop(grace))
-        cancelled = await uninterrupted(stopped)
-        stopped.result()
-        if cancelled is not None:
-            raise cancelled
-
     async def _stop(self, grace: float) -> None:
-        if not await self._gone(grace):
-            self.signalled = True
-            await end_family(self.pid, self._mark, force=False)
-            if not await self._gone(TERM_GRACE):
-                await end_family(self.pid, self._mark, force=True)
-                await self._gone(TERM_GRACE)
-        await end_family(self.pid, self._mark, force=True)
+        await super()._stop(grace)
         if self._transport is not None:
             self._transport.close()
-
-    async def _gone(self, seconds: float) -> bool:
-        done, _ = await asyncio.wait({self.exited}, timeout=seconds)
-        return bool(done)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over a child that has just been started."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self.pid = self._transport.get_pid()
+        if sys.platform == "win32":
+            self.family = Job(self.pid)
+        else:
+            self.family = ProcessGroup(self.pid, mark=self._mark, kin=ProcessMatch(groups=[self.pid]))
         # The queue of messages is ours, so that one that was not written can be withdrawn.
         self.stdin.set_write_buffer_limits(high=0)
 
@@ -139,15 +124,20 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) 
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     mark = secrets.token_hex(8)
+    command = await asyncio.to_thread(_command, stdio, env)
     _, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: StreamChild(stderr, mark),
-        stdio.command,
-        *stdio.args,
+        *command,
         env={**env, MARK: mark},
         cwd=stdio.cwd,
         **apart,
     )
     return child
+
+
+def _command(stdio: Stdio, env: Mapping[str, str]) -> list[str]:
+    program = shutil.which(stdio.command, path=env.get("PATH")) or stdio.command
+    return guarded([program, *stdio.args])
 
 
 class StreamPipe(LinePipe):

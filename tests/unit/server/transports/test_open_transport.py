@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.model import Stdio
 from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
-from dragoman.server.process import spawn as children
+from dragoman.server.process import family
 from dragoman.server.protocol.rpc import Rpc
 from dragoman.server.transports.open_transport import open_wire
 from dragoman.server.transports.stdio import ENDED_BY_US, exit_reason
@@ -63,8 +63,8 @@ class Opened:
 
 @pytest.fixture
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "STDIN_GRACE", 0.1)
-    monkeypatch.setattr(children, "TERM_GRACE", 0.1)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.1)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.1)
 
 
 @pytest.mark.parametrize(
