@@ -14,10 +14,10 @@ import sys
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-from dragoman.server.late_import import anyio_shield
+from dragoman.server.closing import uninterrupted
 from dragoman.server.process.orphans import ProcessMatch, descendants, identify, kill_relatives
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ POLL = 0.02
 """How often a group without a leader is checked while it ends: the system does not report its end."""
 
 _HAS_PROC = Path("/proc/self/stat").exists()
-
-T = TypeVar("T")
 
 
 class Family(Protocol):
@@ -195,19 +193,6 @@ if sys.platform == "win32":
             """Terminate what is left, and close the job."""
             self._kernel.TerminateJobObject(self._job, 1)
             self._kernel.CloseHandle(self._job)
-
-
-async def uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
-    """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
-    cancelled: asyncio.CancelledError | None = None
-    # The scope keeps out anyio's cancellations, the loop below asyncio's.
-    with anyio_shield():
-        while not work.done():
-            try:
-                await asyncio.wait({work})
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-    return cancelled
 
 
 class _Leftovers:

@@ -1,12 +1,10 @@
-"""Starts child processes, and stops them with everything they have started.
+"""Starts child processes.
 
-Each child leads its own session and process group. On Linux the watchdog starts it, so that it ends with us,
-with all its descendants. Without a watchdog, or before it is up, the child is started from a thread that
-lives as long as this process: the signal at the parent's death (PDEATHSIG) is tied to the starting *thread*.
-Each child has two marks by which its descendants are found wherever they are: one in its environment, one in
-its resource limits.
-
-To stop a child, its input is closed; then it gets SIGTERM, then SIGKILL, and so do its descendants.
+Each child leads its own session and process group. The watchdog starts it, so that it ends with us, and on
+Linux with all its descendants. Without a watchdog, or before it is up, the child is started from a thread
+that lives as long as this process: the signal at the parent's death (PDEATHSIG) is tied to the starting
+*thread*. Each child has two marks by which its descendants are found wherever they are: one in its
+environment, one in its resource limits. `family.py` stops a child.
 """
 
 from __future__ import annotations
@@ -29,8 +27,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dragoman.errors import DragomanError
 from dragoman.model import Stdio
+from dragoman.server.closing import uninterrupted
 from dragoman.server.process.environment import whole_environment
-from dragoman.server.process.family import ProcessGroup, RunningChild, uninterrupted
+from dragoman.server.process.family import ProcessGroup, RunningChild
 from dragoman.server.process.orphans import (
     MARK,
     Container,
