@@ -70,35 +70,18 @@ def open_wire(
                 limit=options.limit,
                 start=start,
             )
-        case Http():
-            return _open_late(
-                "dragoman.server.transports.http",
-                transport,
-                name=name,
-                attempt=attempt,
-                rpc=rpc,
-                on_end=on_end,
-                options=options,
-            )
-        case Sse():
-            return _open_late(
-                "dragoman.server.transports.sse",
-                transport,
-                name=name,
-                attempt=attempt,
-                rpc=rpc,
-                on_end=on_end,
-                options=options,
-            )
+        case Http() | Sse():
+            return _open_late(transport, name=name, attempt=attempt, rpc=rpc, on_end=on_end, options=options)
 
 
 @asynccontextmanager
-async def _open_late(module: str, *args: Any, **fields: Any) -> AsyncGenerator[Wire]:
+async def _open_late(transport: Http | Sse, **fields: Any) -> AsyncGenerator[Wire]:
     """Open a connection whose module is imported at its first use.
 
     The import takes 0.1 s and 9 MiB, which programs with only local servers do not need.
     """
+    module = f"dragoman.server.transports.{'sse' if isinstance(transport, Sse) else 'http'}"
     loaded = await late_import_module(module)
     open_it = loaded.open_sse if module.endswith("sse") else loaded.open_http
-    async with open_it(*args, **fields) as wire:
+    async with open_it(transport, **fields) as wire:
         yield wire
