@@ -66,7 +66,7 @@ URL_READERS = {"trust.addresses"}
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|demo(\..+)?)$"
+    r"^(server\.(protocol(\..+)?|oauth(\..+)?|connection|supervisor|sharing)|demo(\..+)?)$"
 )
 HEAVY = re.compile(
     r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"

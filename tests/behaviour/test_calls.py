@@ -475,7 +475,7 @@ async def test_the_shorter_time_limit_ends_first_even_below_a_second(mcp: McpMan
         ("refuse", "no such thing"),
         ("slow", "did not answer within 0.3 s"),
         ("echo", "the required key `text` (a string) is missing"),
-        ("exit", "ended: the process ended with code 9"),
+        ("exit", "lost: the process ended with code 9"),
     ],
 )
 async def test_failed_call_is_logged_as_an_error_with_server_tool_and_reason(

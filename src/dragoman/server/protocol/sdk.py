@@ -42,13 +42,15 @@ from dragoman.errors import (
 )
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import CLIENT_INFO, Era, Session
 from dragoman.server.protocol.streams import session_streams
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
-from dragoman.server.transports.open_transport import exit_reason, open_wire
+from dragoman.server.transports.open_transport import open_wire
+from dragoman.server.transports.stdio import exit_reason
 from dragoman.trust.masking import mask_arguments, mask_text
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
@@ -103,7 +105,7 @@ async def open_session(
     *,
     env: Mapping[str, str],
     attempt: ConnectAttempt,
-    ended: Callable[[str], None],
+    on_end: Callable[[ConnectionEnd], None],
     era: Era | None = None,
     changed: Callable[[str], None] | None = None,
     answers: Mapping[str, Any] | None = None,
@@ -118,7 +120,7 @@ async def open_session(
         transport: The expanded transport of the spec.
         env: Our environment; the child inherits the variables that the spec allows.
         attempt: Gets the facts as they become known.
-        ended: Called when the connection has ended, with the reason if it is known.
+        on_end: Called once when the connection has ended.
         era: The protocol generation of the last connection, to save a request.
         changed: Called with `tools`, `resources` or `prompts` when the server announces a change, and with
             the URI of a resource that has changed.
@@ -159,11 +161,12 @@ async def open_session(
         **callbacks,
     }
     async with AsyncExitStack() as stack:
-        dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
+        dispatcher = WireDispatcher(
+            spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt, on_end=on_end
+        )
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
         dispatcher.peer = Peer.of(transport)
         dispatcher.on_task = on_task
-        dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
         if isinstance(transport, Stdio):
             # The SDK's own type validates the command.
             StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
@@ -393,20 +396,18 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
     )
 
 
-def lost_error(
-    exc: BaseException | None, spec: ServerSpec, attempt: ConnectAttempt, known: str = ""
-) -> ConnectionLostError:
-    """Return the error for an open connection that ended."""
-    if known:
-        reason = known
-    elif exc is None:
-        reason = "the process ended" if attempt.kind == "stdio" else "the server closed it"
-        if attempt.exit_code is not None:
-            reason = exit_reason(attempt.exit_code)
-    else:
-        reason, _ = _reason(unwrap_group(exc), spec, attempt)
-    msg = f"the connection to server `{spec.name}` was lost: {reason}"
-    return ConnectionLostError(msg, server=spec.name, may_have_run=True)
+def unexplained_end(exc: BaseException | None, spec: ServerSpec, attempt: ConnectAttempt) -> ConnectionEnd:
+    """Return how an open connection ended of which no wire has said it.
+
+    Args:
+        exc: What ended it, if that is known.
+        spec: The server.
+        attempt: The facts of the connection.
+    """
+    if exc is not None:
+        return ConnectionEnd(reason=_reason(unwrap_group(exc), spec, attempt)[0])
+    reason = "the process ended" if attempt.kind == "stdio" else "the server closed it"
+    return attempt.end or ConnectionEnd(reason=reason)
 
 
 MAX_DETAILS = 500
