@@ -13,6 +13,7 @@ import json
 from typing import TYPE_CHECKING, Literal, cast
 
 from dragoman.config.dialects import HOSTS, dialect
+from dragoman.config.profiles import profile_named
 from dragoman.errors import ConfigError
 from dragoman.model import Layers
 from dragoman.storage.files import StoredFile, data_folder
@@ -23,6 +24,7 @@ from dragoman.trust.layers import as_read
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from dragoman.config.profiles import Profile
     from dragoman.model import ServerSpec, Settings, Statement
 
 
@@ -106,15 +108,14 @@ def _joined(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
-def chosen_hosts(hosts: Iterable[str] | Literal[True]) -> list[str]:
-    """Return the hosts that a program has chosen; `True` stands for those that the user has approved.
+def add_hosts(profile: str | Profile, hosts: Iterable[str] | Literal[True]) -> Profile:
+    """Return a profile that uses other hosts, too; `True` stands for those that the user has approved.
 
     Raises:
-        ConfigError: A host is unknown.
+        ConfigError: The profile or a host is unknown.
     """
-    if hosts is True:
-        return in_use()
-    chosen = [hosts] if isinstance(hosts, str) else list(hosts)
+    own = profile_named(profile) if isinstance(profile, str) else profile
+    chosen = in_use() if hosts is True else [hosts] if isinstance(hosts, str) else list(hosts)
     for name in chosen:
         if name not in HOSTS:
             near = suggest(name, HOSTS, count=1)
@@ -122,7 +123,7 @@ def chosen_hosts(hosts: Iterable[str] | Literal[True]) -> list[str]:
             raise ConfigError(
                 msg, hint=f"did you mean `{near[0]}`?" if near else f"known: {', '.join(HOSTS)}"
             )
-    return chosen
+    return own.replace(hosts=[*own.hosts, *chosen])
 
 
 def log_hosts() -> None:

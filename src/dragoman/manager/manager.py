@@ -201,9 +201,8 @@ class McpManager:
         Raises:
             ConfigError: The profile or a host is unknown, or the named file does not exist.
         """
-        from dragoman.config.hosts import chosen_hosts, log_hosts
+        from dragoman.config.hosts import add_hosts, log_hosts
         from dragoman.config.load import is_path, load, require_file
-        from dragoman.config.profiles import profile_named
 
         named = cast("str | Profile", profile)
         if config is None and is_path(profile):
@@ -212,8 +211,7 @@ class McpManager:
             require_file(config, root)
         is_own = named == "dragoman" and config is None
         if hosts:
-            own = profile_named(named) if isinstance(named, str) else named
-            named = own.replace(hosts=[*own.hosts, *chosen_hosts(hosts)])
+            named = add_hosts(named, hosts)
 
         def read() -> Settings:
             return load(named, root=root, config=config, missing_ok=missing_ok)

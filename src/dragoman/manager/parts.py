@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from dragoman.manager.users import Users
     from dragoman.model import ServerSpec, Settings, Texts, ToolResult
     from dragoman.observe.call_log import CallLog
-    from dragoman.server.supervisor import Room, Supervisor
+    from dragoman.server.observer import Room
+    from dragoman.server.supervisor import Supervisor
     from dragoman.tools.registry import ToolRegistry
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pins import Trust

@@ -26,8 +26,9 @@ from dragoman.events import ConfigReloaded, StateChanged
 from dragoman.languages import in_language, language_of
 from dragoman.manager.reload import diff, hold, unapproved
 from dragoman.model import Handlers, ServerState, Settings, Stdio
+from dragoman.server.observer import Observer
 from dragoman.server.protocol.context import caller_headers
-from dragoman.server.supervisor import Observer, Supervisor
+from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.tools.registry import SLICE
 from dragoman.trust.layers import name_conflict, without_effect
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from dragoman.manager.catalog import ToolCatalog
     from dragoman.manager.reload import Plan
     from dragoman.model import ServerSpec, Texts
+    from dragoman.server.observer import Room
     from dragoman.server.sharing import SharedConnections
-    from dragoman.server.supervisor import Room
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")

@@ -14,7 +14,7 @@ import random
 import re
 import time
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from dragoman.config.templates import ExpansionContext
-    from dragoman.events import Event, OfferChanged
+    from dragoman.events import OfferChanged
     from dragoman.model import Auth, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.attempt import ConnectionEnd
     from dragoman.server.connection import Connection
     from dragoman.server.lifecycle import Delay
+    from dragoman.server.observer import Observer, Room
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.deadlines import Deadline
@@ -86,36 +87,6 @@ class Acquired:
     async def __aexit__(self, kind: type[BaseException] | None, exc: object, traceback: object) -> None:
         """Give the connection back."""
         self._give_back(kind)
-
-
-class Room(Protocol):
-    """The place that a user takes up among all users of a program."""
-
-    async def enter(self, on_wait: Callable[[DragomanError], None]) -> None:
-        """Wait until the user may have connections.
-
-        Args:
-            on_wait: Called with the reason if the user has to wait.
-        """
-        ...
-
-    def released(self) -> None:
-        """Note that a server of the user is not in use any more."""
-        ...
-
-
-class Observer(Protocol):
-    """What its manager is told by a supervisor, and asked."""
-
-    def on_event(self, supervisor: Supervisor, event: Event) -> None:
-        """Handle a change of state, or of what the server offers."""
-
-    def on_tools(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
-        """Offer the tools of a raw listing, or none; return how many are exposed."""
-        ...
-
-    async def read_ahead(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> None:
-        """Prepare a listing before it is offered, without blocking the event loop."""
 
 
 class Supervisor(ConnectionEvents):
