@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.behaviour.test_gateway_parity import call, gateway
 
 from dragoman import (
     CallTimeoutError,
@@ -290,6 +291,12 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
             assert "sk-live-0123456789abcdef0123" not in text
             assert len(text) < 700
             assert isinstance(result.exception, ProtocolError)
+        async with gateway(mcp) as client:
+            refusal = await call(client, "mcp_files_read")
+            assert refusal["message"].startswith("invalid path; details: ")
+            assert '"field": "path"' in refusal["message"]
+            assert "sk-live-0123456789abcdef0123" not in refusal["message"]
+            assert len(refusal["message"]) < 700
         async with AgentEngine(model, mcp) as agent:
             await agent.run("Read it.")
     (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")

@@ -166,7 +166,7 @@ def test_every_connection_is_logged_also_the_one_after_a_loss(caplog: pytest.Log
     said = [
         (one.levelname, one.getMessage()) for one in caplog.records if "connected with" in one.getMessage()
     ]
-    assert said == [("INFO", "law: connected with 1 tools")] * 3
+    assert said == [("INFO", "law: connected with 1 tool")] * 3
 
 
 async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:

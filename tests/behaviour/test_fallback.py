@@ -21,6 +21,7 @@ from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.config.load import load
 from dragoman.errors import CallTimeoutError
 from dragoman.events import StateChanged
+from dragoman.manager.manager import parts_of
 from dragoman.model import ServerState
 from dragoman.server import connection as connections
 from dragoman.server.sharing import SharedConnections
@@ -136,6 +137,21 @@ async def test_hung_server_is_replaced_from_the_second_call_on_until_it_answers(
                 back = await mcp.call(*ECHO)
                 assert back.text == "hello"
             assert mcp.status()["first"].pid == pid
+
+
+@pytest.mark.requirement("legal-config.health")
+async def test_idle_server_that_misses_one_probe_is_replaced_before_a_call_times_out(server: Make) -> None:
+    first = server("first", "plain.py", fallback=["second"], health_check_interval=1)
+    with anyio.fail_after(40):
+        async with McpManager([first, server("second", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            pid, connection = mcp.status()["first"].pid, parts_of(mcp).supervisors["first"]
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            while await connection.why_switch() is None:  # noqa: ASYNC110 -- a missed probe has no event
+                await asyncio.sleep(0)
+            assert mcp.status()["first"].state is ServerState.READY
+            assert (await mcp.call(*ECHO)).meta["dragoman/fallback"] == "second"
 
 
 @pytest.mark.requirement("legal-config.health", "legal-call.timeout")

@@ -145,7 +145,7 @@ async def failure_of_a_tool(peer: Peer, server: str) -> None:
 async def refusal_of_the_protocol(peer: Peer, server: str) -> None:
     with pytest.raises(MCPError) as refused:
         await peer.call(server, "refuse")
-    assert (refused.value.code, refused.value.message) == (-32099, "not today")
+    assert (refused.value.code, refused.value.message) == (-32099, 'not today; details: {"why": ["rain"]}')
     assert refused.value.data == {"why": ["rain"]}
 
 

@@ -346,7 +346,7 @@ class ByListing(Closed):
 
 
 @pytest.mark.requirement("excel-4.3")
-@pytest.mark.parametrize("make", [ByGet, ByGetTool, ByListing, lambda: Closed(raises=True)])
+@pytest.mark.parametrize("make", [ByGet, ByGetTool, ByListing, lambda: ByListing(raises=True)])
 async def test_tool_of_the_application_is_never_replaced(
     make: Callable[[], Closed], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,7 +361,15 @@ async def test_tool_of_the_application_is_never_replaced(
             assert [one.name for one in mcp.tools()] == ["mcp_pages_b"]
     assert host.kept == {"mcp_pages_a": mine}
     assert "tool `a` of server `pages` is skipped" in caplog.text
-    assert ("cannot be asked whether a name is taken" in caplog.text) == (type(host) is Closed)
+
+
+@pytest.mark.requirement("excel-4.3")
+@pytest.mark.parametrize("raises", [True, False])
+def test_registry_that_cannot_be_asked_for_a_name_is_refused_before_a_tool_is_replaced(
+    *, raises: bool
+) -> None:
+    with pytest.raises(TypeError, match=r"`Closed` cannot be used as `registry`: .* give it `__contains__`"):
+        McpManager([pages("a").spec()], registry=Closed(raises=raises), cache=False)
 
 
 @pytest.mark.requirement("excel-4.2", "excel-3.3")
