@@ -67,7 +67,7 @@ class Texts(Struct, kw_only=True):
     call_failed: str = ""
     """The error of a call that got no answer; `{error}` is the reason."""
     connected: str = "{server}: connected with {tools}"
-    """The line of the log when a server is connected; `{tools}` is `1 tool` or `2 tools`, `{count}` only 1 or 2."""
+    """The line of the log when a server is connected: `{tools}` is `2 tools`, `{count}` the number."""
     loaded: str = ""
     """A second line after that one."""
     not_connected: str = "{server}: {error}"
