@@ -589,3 +589,55 @@ def test_call_that_is_repeated_still_has_the_servers_own_name() -> None:
 
     InstantClock().run(main())
     assert [one.tool for one in law.calls] == ["find", "find"]
+
+
+@pytest.mark.requirement("excel-5.4")
+async def test_limit_of_one_call_may_be_longer_than_that_of_its_server() -> None:
+    may_answer = asyncio.Event()
+    slow = ScriptedServer("slow")
+
+    @slow.tool
+    async def wait() -> str:
+        await may_answer.wait()
+        return "there"
+
+    async with McpManager([slow.spec(timeouts={"call": 0.05})], cache=False) as mcp:
+        await mcp.wait_ready()
+        waiting = asyncio.create_task(mcp.call("mcp_slow_wait", timeout=20))
+        assert isinstance((await mcp.call("mcp_slow_wait")).exception, CallTimeoutError)
+        may_answer.set()
+        assert (await waiting).text == "there"
+
+
+@pytest.mark.requirement("legal-call.timeout", "excel-5.4")
+def test_one_limit_covers_a_call_and_its_repetition() -> None:
+    law = ScriptedServer("law")
+    clock = InstantClock()
+
+    async def search() -> str:
+        if len(law.calls) > 1:
+            await asyncio.Event().wait()
+        await asyncio.sleep(7)
+        law.crash()
+        return "lost"
+
+    law.add(
+        ToolDef(
+            name="search",
+            description="",
+            input_schema={"type": "object"},
+            func=search,
+            annotations={"readOnlyHint": True},
+        )
+    )
+
+    async def main() -> float:
+        async with McpManager([law.spec(trust_annotations=True)], cache=False) as mcp:
+            await mcp.wait_ready()
+            before = clock.elapsed
+            result = await mcp.call("mcp_law_search", timeout=10)
+            assert isinstance(result.exception, CallTimeoutError)
+            assert len(law.calls) == 2
+            return clock.elapsed - before
+
+    assert clock.run(main()) == pytest.approx(10, abs=0.5)

@@ -259,7 +259,10 @@ async def views_of_tools(peer: Peer, server: str) -> None:
 async def missing_resource(peer: Peer, server: str) -> None:
     with pytest.raises(MCPError) as refused:
         await peer.client.read_resource(f"dragoman://{server}/memo://missing")
-    assert (refused.value.code, refused.value.message) == (-32002, 'no such memo; details: {"uri": "memo://missing"}')
+    assert (refused.value.code, refused.value.message) == (
+        -32002,
+        'no such memo; details: {"uri": "memo://missing"}',
+    )
 
 
 @cell

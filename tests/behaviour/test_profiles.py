@@ -263,8 +263,12 @@ def test_servers_of_another_host_are_not_the_applications(home: Path, profile: s
             {"SERVER_URL": "https://law.example.org/mcp"},
             ServerSpec("legal", Http("https://law.example.org/mcp", alternate=True)),
         ),
+        (
+            {"SERVER_URL": "npx mcp-remote https://law.example.org/mcp"},
+            ServerSpec("legal", Stdio("npx", ["mcp-remote", "https://law.example.org/mcp"])),
+        ),
     ],
-    ids=["sse", "stdio", "blanks", "untyped"],
+    ids=["sse", "stdio", "blanks", "untyped", "command with an address"],
 )
 def test_legal_is_configured_by_its_variables(
     env: dict[str, str], expected: ServerSpec, monkeypatch: pytest.MonkeyPatch

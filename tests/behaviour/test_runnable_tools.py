@@ -412,6 +412,7 @@ async def test_agent_uses_the_applications_own_tools_beside_those_of_servers() -
             "done",
             Say(calls=[("half", {})]),
             "done",
+            "nothing",
         ]
     )
     with anyio.fail_after(30):
@@ -419,9 +420,17 @@ async def test_agent_uses_the_applications_own_tools_beside_those_of_servers() -
             await agent.run("How much?")
             host.register(HostTool("half", "Halve.", {}, lambda: "half"))
             host.unregister("double")
+            host.register(HostTool("treble", "Multiply by three.", {}, lambda: "3"))
             await agent.run("And then?")
             assert agent.manager is not None
-            assert agent.manager.registry.get("double") is None
+            registry = agent.manager.registry
+            assert registry.get("double") is None
+            # One that is there in a new version is offered and run in that version.
+            host.unregister("treble")
+            host.register(HostTool("treble", "Times three.", {}, lambda: "three"))
+            await agent.run("And now?")
+            assert str(registry.to_openai_schema()).count("Times three.") == 1
+            assert await registry.call("treble") == "three"
     assert all(f"'{name}'" in str(model.requests[0].tools) for name in ("double", "mcp_pages_a"))
     read = [message.text for message in model.requests[-1].messages if message.role == "tool"]
     assert read == ["42", "a {}", "half"]
