@@ -396,6 +396,7 @@ async def test_a_cancelled_question_leaves_nothing_running_and_the_next_goes_on(
         assert answer.text == "here I am"
 
 
+@pytest.mark.requirement("otter-p1.images")
 async def test_a_saved_conversation_is_gone_on_with(server: Make, tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     spec = server("one", "plain.py")

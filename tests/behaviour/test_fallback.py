@@ -268,6 +268,21 @@ async def test_local_function_stands_in_for_the_tool_that_it_is_given_to() -> No
     assert result.meta["dragoman/fallback"] == "local_cases"
 
 
+@pytest.mark.requirement("legal-error.schema")
+async def test_arguments_that_do_not_fit_the_fallback_are_not_given_to_it() -> None:
+    given: list[int] = []
+
+    @tool
+    def find_cases(query: int) -> str:
+        given.append(query)
+        return "cases"
+
+    law = Law(find_cases, fallback={"search_cases": "find_cases"})
+    result = await law.lost_call("mcp_law_search_cases", query="rent")
+    assert (result.success, given) == (False, [])
+    assert (await law.lost_call("mcp_law_search_statutes", query="rent")).success is False
+
+
 @pytest.mark.requirement("legal-client.failure")
 async def test_agent_whose_connection_fails_uses_the_local_tool_and_goes_on(
     caplog: pytest.LogCaptureFixture,

@@ -464,6 +464,18 @@ async def reloaded(events: Any) -> ConfigReloaded:
     raise AssertionError
 
 
+@pytest.mark.requirement("otter-config.mcp", "otter-p2.reload")
+async def test_reload_that_switches_all_off_stops_the_servers_until_it_switches_them_on(site: Site) -> None:
+    async with site.running(site.server("s"), enabled=True) as mcp:
+        for _ in range(2):
+            site.write(site.server("s"), enabled=False)
+            assert (await mcp.reload()).stopped == ("s",)
+            assert (list(mcp.tools()), [one for one in mcp.status().values() if one.pid]) == ([], [])
+            site.write(site.server("s"), enabled=True)
+            assert (await mcp.reload()).started == ("s",)
+            assert await who(mcp, "s") == "s1"
+
+
 @pytest.mark.requirement("otter-config.mcp")
 @pytest.mark.requirement("otter-p2.reload")
 async def test_auto_reload_applies_a_file_that_changes(site: Site) -> None:
