@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,6 +25,7 @@ from dragoman import (
     ToolRegistry,
     ToolUnavailableError,
     UnknownToolError,
+    tool,
 )
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
@@ -270,6 +272,7 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
         "field": "path",
         "given": "y" * 3000,
         "api_key": "sk-live-0123456789abcdef0123",
+        "password": "hunter two",
         "rows": ["x" * 300] * 90,
     }
     refusing = ScriptedServer("files")
@@ -289,6 +292,7 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
             assert '"field": "path"' in text
             assert "yyy… (3000 characters)" in text
             assert "sk-live-0123456789abcdef0123" not in text
+            assert "hunter two" not in text
             assert len(text) < 700
             assert isinstance(result.exception, ProtocolError)
         async with gateway(mcp) as client:
@@ -296,6 +300,7 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
             assert refusal["message"].startswith("invalid path; details: ")
             assert '"field": "path"' in refusal["message"]
             assert "sk-live-0123456789abcdef0123" not in refusal["message"]
+            assert "hunter two" not in refusal["message"]
             assert len(refusal["message"]) < 700
         async with AgentEngine(model, mcp) as agent:
             await agent.run("Read it.")
@@ -641,3 +646,26 @@ def test_one_limit_covers_a_call_and_its_repetition() -> None:
             return clock.elapsed - before
 
     assert clock.run(main()) == pytest.approx(10, abs=0.5)
+
+
+@pytest.mark.requirement("kode-call.async")
+async def test_slow_function_of_the_application_blocks_no_other_call() -> None:
+    may_answer = threading.Event()
+    desk, registry = ScriptedServer("desk"), ToolRegistry()
+
+    @tool
+    def wait() -> str:
+        return f"answered: {may_answer.wait(10)}"
+
+    @desk.tool
+    def now() -> str:
+        may_answer.set()
+        return "now"
+
+    registry.register(wait)
+    async with McpManager([desk.spec()], registry=registry, cache=False) as mcp:
+        await mcp.wait_ready()
+        for _ in range(2):
+            may_answer.clear()
+            slow, quick = await asyncio.gather(mcp.call("wait"), mcp.call("mcp_desk_now"))
+            assert (slow.text, quick.text) == ("answered: True", "now")

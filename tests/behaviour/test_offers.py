@@ -272,3 +272,14 @@ async def test_prompt_is_asked_for_with_the_arguments_that_are_given_and_no_othe
         assert not server.asked["prompts/get"].get("arguments")
         await mcp.prompt("about", {"topic": "rent"}, server="law")
         assert server.asked["prompts/get"]["arguments"] == {"topic": "rent"}
+
+
+async def test_resources_of_several_servers_are_listed_server_by_server() -> None:
+    servers = [
+        ScriptedServer(name, resources={f"{uri}://{name}": "x" for uri in ("a", "b")})
+        for name in ("two", "one")
+    ]
+    async with McpManager([one.spec() for one in servers], cache=False) as mcp:
+        await mcp.wait_ready()
+        listed = [(one.server, one.uri) for one in await mcp.resources()]
+    assert listed == [("one", "a://one"), ("one", "b://one"), ("two", "a://two"), ("two", "b://two")]

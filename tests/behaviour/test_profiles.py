@@ -606,7 +606,7 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     path = write(
         tmp_path / ".kode.json",
         """{"mcpServers": {
-  "full": {"type": "stdio", "command": "npx", "args": ["x"], "env": {"A": "1"}},
+  "full": {"type": "stdio", "command": "npx", "args": ["x"], "env": {"A": "1", "npm_config_yes": "true"}},
   "short": {"command": "npx", "args": []},
   "empty": {"type": "stdio", "args": []},
   "bare": {"command": "npx"}
@@ -615,7 +615,7 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     write(tmp_path / ".mcp.json", '{"mcpServers": {"shared": {"command": "npx"}}}')
     settings = load("kode")
     assert transports(settings) == {
-        "full": Stdio("npx", ["x"], env={"A": "1"}),
+        "full": Stdio("npx", ["x"], env={"A": "1", "npm_config_yes": "true"}),
         "short": Stdio("npx"),
         "shared": Stdio("npx"),
     }
