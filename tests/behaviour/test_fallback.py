@@ -269,18 +269,15 @@ async def test_local_function_stands_in_for_the_tool_that_it_is_given_to() -> No
 
 
 @pytest.mark.requirement("legal-error.schema")
-async def test_arguments_that_do_not_fit_the_fallback_are_not_given_to_it() -> None:
-    given: list[int] = []
+async def test_arguments_that_do_not_fit_the_fallback_are_not_sent_to_it() -> None:
+    law, desk = Law(fallback=["desk"]), ScriptedServer("desk")
 
-    @tool
-    def find_cases(query: int) -> str:
-        given.append(query)
-        return "cases"
+    @desk.tool
+    def search_cases(query: int) -> str:
+        return f"cases about {query}"
 
-    law = Law(find_cases, fallback={"search_cases": "find_cases"})
-    result = await law.lost_call("mcp_law_search_cases", query="rent")
-    assert (result.success, given) == (False, [])
-    assert (await law.lost_call("mcp_law_search_statutes", query="rent")).success is False
+    result = await law.lost_call("mcp_law_search_cases", desk.spec(), query="rent")
+    assert (result.success, desk.calls) == (False, [])
 
 
 @pytest.mark.requirement("legal-client.failure")
