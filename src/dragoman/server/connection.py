@@ -551,6 +551,9 @@ class Connection:
             alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._health_check_interval)))
             misses = 0 if alive or self.calls or session.received != heard else misses + 1
             heard = session.received
+            if misses:
+                # A call that comes meanwhile goes to a fallback.
+                self._check_now(session)
             if misses >= PROBE_MISSES:
                 self._on_end(ConnectionEnd(reason=f"it did not answer {misses} probes"))
                 return

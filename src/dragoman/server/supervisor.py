@@ -761,8 +761,9 @@ class Supervisor(ConnectionEvents):
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
+        said = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
         for text in filter(None, (self._texts.connected, self._texts.loaded)):
-            logger.info("%s", fill(text, server=self.spec.name, count=self.tools))
+            logger.info("%s", fill(text, server=self.spec.name, count=self.tools, tools=said))
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         """Offer the tools of a later listing, or withdraw them if it failed."""

@@ -17,7 +17,6 @@ import re
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
@@ -51,7 +50,7 @@ from dragoman.server.protocol.streams import session_streams
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import open_wire
 from dragoman.server.transports.stdio import exit_reason
-from dragoman.trust.masking import mask_arguments, mask_text
+from dragoman.trust.masking import details
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -410,12 +409,6 @@ def unexplained_end(exc: BaseException | None, spec: ServerSpec, attempt: Connec
     return attempt.end or ConnectionEnd(reason=reason)
 
 
-MAX_DETAILS = 500
-"""Characters of an error's details in its message; the whole is in `ProtocolError.data`."""
-MAX_DETAIL = 200
-MAX_DETAIL_ITEMS = 20
-
-
 def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError | TimeoutError:
     """Return the error for a call without a result on an open connection."""
     leaf = unwrap_group(exc)
@@ -435,7 +428,7 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case MCPError(__cause__=DragomanError() as ours) if not isinstance(ours, ProtocolError):
             return ours
         case MCPError():
-            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){_details(leaf.data)}"
+            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){details(leaf.data)}"
             return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
         case ValidationError():
             msg = f"server `{server}` answered `{tool}` with an invalid result: {_first_fault(leaf)}"
@@ -447,30 +440,6 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
-
-
-def _details(data: object) -> str:
-    """Return the `data` of an error as the end of its message: short, and with secrets masked."""
-    if data is None or data in ("", {}, []):
-        return ""
-    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAILS), ensure_ascii=False, default=repr)
-    return f"; details: {text if len(text) <= MAX_DETAILS else f'{text[:MAX_DETAILS]}…'}"
-
-
-def _few(data: object, depth: int = 4) -> object:
-    """Return the beginning of some data: as much as fits into the details."""
-    if isinstance(data, str):
-        # Masked before it is cut to what is shown, so that no half of a secret is left over.
-        text = mask_text(data[:MAX_DETAILS])
-        is_whole = len(text) <= MAX_DETAIL and len(data) <= MAX_DETAILS
-        return text if is_whole else f"{text[:MAX_DETAIL]}… ({len(data)} characters)"
-    if isinstance(data, dict):
-        pairs = islice(cast("dict[str, object]", data).items(), MAX_DETAIL_ITEMS)
-        return {str(name)[:MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
-    if isinstance(data, list):
-        items = cast("list[object]", data)[:MAX_DETAIL_ITEMS]
-        return [_few(item, depth - 1) for item in items] if depth else "…"
-    return data
 
 
 def check_result(raw: dict[str, Any], *, server: str, tool: str) -> None:
