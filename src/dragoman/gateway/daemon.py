@@ -41,7 +41,8 @@ from dragoman.model import json_object
 from dragoman.server.late_import import late_import_module
 from dragoman.server.process.signals import on_signal
 from dragoman.server.sharing import SharedConnections, SharedProcess
-from dragoman.struct import Report, encoded
+from dragoman.struct import Report
+from dragoman.trust.encoding import encoded
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
