@@ -66,7 +66,7 @@ URL_READERS = {"trust.addresses"}
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|demo(\..+)?)$"
+    r"^(server\.(protocol(\..+)?|oauth(\..+)?|connection|supervisor|sharing)|demo(\..+)?)$"
 )
 HEAVY = re.compile(
     r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
@@ -276,7 +276,7 @@ def check_sdk_fence(modules: dict[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for found in imports_of(module, modules):
             if is_of(found.target, {"mcp", "mcp_types"}) and not SDK_USERS.match(module.name):
-                yield f"{module.where(found.line)}: imports `{found.target}`; only server/sdk.py and above may"
+                yield f"{module.where(found.line)}: imports `{found.target}`; only server/protocol and above may"
             if is_of(found.target, {"pydantic", "pydantic_core"}) and not PYDANTIC_USERS.match(module.name):
                 yield f"{module.where(found.line)}: imports `{found.target}`; the nouns are structs"
 
