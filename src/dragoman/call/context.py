@@ -94,7 +94,7 @@ class Forwarded(Struct, kw_only=True):
     """Whether sources and notes are added as blocks of their own, where the library adds them to the text."""
 
 
-class Caller(Protocol):
+class ToolCaller(Protocol):
     """A function that calls a tool like `McpManager.call`."""
 
     async def __call__(

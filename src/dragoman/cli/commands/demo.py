@@ -124,7 +124,7 @@ class _Visit:
         from dragoman.cli.output import one_line
         from dragoman.cli.session.conversation import Conversation
         from dragoman.cli.session.log import NAME, logbook
-        from dragoman.cli.session.session import Session
+        from dragoman.cli.session.session import TerminalSession
         from dragoman.storage.files import state_folder
 
         screen = self._screen
@@ -136,7 +136,7 @@ class _Visit:
         console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
         with logbook(state_folder() / NAME, screen.print_line, debug=options.debug):
             async with Conversation(mcp, provider) as conversation:
-                await Session(mcp, screen, conversation=conversation, asker=self._asker).run()
+                await TerminalSession(mcp, screen, conversation=conversation, asker=self._asker).run()
 
 
 async def _watch_start(console: Console, mcp: McpManager) -> None:

@@ -59,7 +59,7 @@ class StatusRow(Report, kw_only=True):
     """`stdio`, `http` or `sse`."""
     protocol_version: str | None = None
     era: Literal["legacy", "modern"] | None = None
-    """The protocol era: `modern` is 2026-07-28 and later."""
+    """`modern` if `protocol_version` is 2026-07-28 or later; for scripts written for 0.2."""
     server_name: str | None = None
     """The name that the server reports."""
     server_version: str | None = None
@@ -140,7 +140,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
     show = (
         None
         if options.json
-        else _Lines(
+        else _StatusLines(
             {spec.name: spec.enabled for spec in specs},
             logged,
             [one.name for one in broken],
@@ -181,7 +181,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
 
 
 async def _connect(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _Lines | None
+    options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _StatusLines | None
 ) -> tuple[list[StatusRow], list[Exit]]:
     from dragoman.cli.connect import connected
 
@@ -224,7 +224,7 @@ async def _ask(options: Options, gateway: str, names: Sequence[str]) -> Exit:
     if options.json:
         output.say_json(StatusReport(connected=True, servers=rows))
     else:
-        lines = _Lines({row.name: row.enabled for row in rows}, {}, [], connects=True)
+        lines = _StatusLines({row.name: row.enabled for row in rows}, {}, [], connects=True)
         lines.finish(rows, [], connected=True)
     return Exit.DONE if all(row.state == "ready" for row in rows if row.enabled) else Exit.UNREACHABLE
 
@@ -291,7 +291,7 @@ def _logged() -> dict[str, LoggedCalls]:
     }
 
 
-class _Lines:
+class _StatusLines:
     """Prints the servers that are ready as they come, then the others with their cause, then a total."""
 
     def __init__(
