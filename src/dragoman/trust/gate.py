@@ -30,8 +30,8 @@ from dragoman.trust.pin_checker import PinChecker
 from dragoman.trust.policy import (
     STRICTNESS,
     Policy,
+    PolicyRequest,
     ReadPolicy,
-    Request,
     ask_by_default,
     combine,
     copied,
@@ -415,7 +415,7 @@ class Gate:
         """Return whether the policy denies a resource or a prompt without asking a person."""
         return self._decide(_offer(kind, name, server, None)).action == "deny"
 
-    def _decide(self, request: Request, *, ask: bool | ApprovalHandler = False) -> Decision:
+    def _decide(self, request: PolicyRequest, *, ask: bool | ApprovalHandler = False) -> Decision:
         """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
         found = own = self._policy.decide(request)
         if self._program is not None:
@@ -428,7 +428,9 @@ class Gate:
     def _asked(self, *, ask: bool | ApprovalHandler) -> ApprovalHandler | None:
         return self._approval if isinstance(ask, bool) else ask
 
-    async def _permit(self, request: Request, name: str, *, ask: bool | ApprovalHandler = False) -> bool:
+    async def _permit(
+        self, request: PolicyRequest, name: str, *, ask: bool | ApprovalHandler = False
+    ) -> bool:
         decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
@@ -448,7 +450,7 @@ class Gate:
         return True
 
     async def _confirmed(
-        self, request: Request, name: str, decision: Decision, handler: ApprovalHandler
+        self, request: PolicyRequest, name: str, decision: Decision, handler: ApprovalHandler
     ) -> bool:
         question = CallRequest(
             server=request.server,
@@ -477,9 +479,9 @@ class Gate:
         return answer is True
 
 
-def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
+def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> PolicyRequest:
     given = {"uri": name} if arguments is None and kind == "resource" else arguments or {}
-    return Request(server=server, tool=name, kind=kind, arguments=given)
+    return PolicyRequest(server=server, tool=name, kind=kind, arguments=given)
 
 
 def secrets_of(
@@ -489,8 +491,8 @@ def secrets_of(
     return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
 
 
-def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Request:
-    return Request(
+def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> PolicyRequest:
+    return PolicyRequest(
         server=tool.server,
         tool=tool.original_name or tool.name,
         arguments=arguments,

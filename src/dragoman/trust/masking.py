@@ -328,6 +328,11 @@ def _is_odd(word: str) -> bool:
     return not _PLAIN_WORD.fullmatch(word) and not is_version(word)
 
 
+def mask_command(command: str) -> str:
+    """Mask a command; users may write a whole command line into it, including secrets."""
+    return " ".join(mask_args(command.split(" ")))
+
+
 def mask_args(args: Sequence[str]) -> list[str]:
     """Mask the values of sensitive names, and arguments that look like a secret."""
     return _mask_words(args, depth=2)
