@@ -276,7 +276,7 @@ def check_sdk_fence(modules: dict[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for found in imports_of(module, modules):
             if is_of(found.target, {"mcp", "mcp_types"}) and not SDK_USERS.match(module.name):
-                yield f"{module.where(found.line)}: imports `{found.target}`; only server/sdk.py and above may"
+                yield f"{module.where(found.line)}: imports `{found.target}`; only server/protocol and above may"
             if is_of(found.target, {"pydantic", "pydantic_core"}) and not PYDANTIC_USERS.match(module.name):
                 yield f"{module.where(found.line)}: imports `{found.target}`; the nouns are structs"
 

@@ -1,14 +1,13 @@
 """The base of every noun: a `msgspec.Struct` with `replace`, and with fields that no `repr` shows.
 
 A class costs a fraction of what a frozen dataclass costs to make, and an instance a seventh. A field with the
-annotation `Annotated[…, HIDDEN]` may hold a secret or a long value: `repr` leaves it out. Commands and
-endpoints show structs as JSON by `encoded`: a noun, or a `Report` of what no noun holds.
+annotation `Annotated[…, HIDDEN]`, or with a mark that masks it (`model/keys.py`), may hold a secret or a long
+value: `repr` leaves it out. Commands and endpoints show structs as JSON by `trust/encoding.py`: a noun, or a
+`Report` of what no noun holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 
 import msgspec
@@ -27,10 +26,10 @@ __all__ = [
     "UnsetType",
     "asdict",
     "defaults",
-    "encoded",
     "field",
     "field_names",
     "force_setattr",
+    "hidden_fields",
     "is_equal",
 ]
 
@@ -40,7 +39,9 @@ HIDDEN = "hidden"
 
 def _is_hidden(hint: Any) -> bool:
     # Annotations are texts nearly everywhere, and many name types that only type checkers import.
-    return "HIDDEN]" in hint if isinstance(hint, str) else HIDDEN in getattr(hint, "__metadata__", ())
+    if isinstance(hint, str):
+        return "HIDDEN]" in hint
+    return any(one == HIDDEN or getattr(one, "mask", "") for one in getattr(hint, "__metadata__", ()))
 
 
 class _Meta(msgspec.StructMeta):
@@ -115,23 +116,14 @@ class Report(Struct):
         return cls(**{name: getattr(source, name) for name in names}, **values)
 
 
-def encoded(value: object) -> Any:
-    """Return a value as plain JSON data; structs inside become objects."""
-    return msgspec.to_builtins(value, enc_hook=_encode_other)
-
-
-def _encode_other(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[object, object]", value))
-    if isinstance(value, PurePath):
-        return str(value)
-    msg = f"cannot encode {type(value).__name__} as JSON"
-    raise TypeError(msg)
-
-
 def field_names(kind: type[msgspec.Struct] | msgspec.Struct) -> tuple[str, ...]:
     """Return the names of the fields, in their order."""
     return kind.__struct_fields__
+
+
+def hidden_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """Return the names of the fields that no `repr` shows."""
+    return getattr(kind, "_hidden", frozenset())
 
 
 def defaults(kind: type[msgspec.Struct] | msgspec.Struct) -> dict[str, Any]:

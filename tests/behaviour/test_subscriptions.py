@@ -239,6 +239,20 @@ async def test_everything_tells_of_resources_logs_and_asks_for_other_roots() -> 
                 await mcp.session.set_roots([], "unknown")
 
 
+async def test_what_no_session_could_take_is_refused_before_it_is_sent() -> None:
+    async with McpManager([spec("telling.py")], cache=False) as mcp:
+        assert await mcp.wait_ready(timeout=30)
+        session = mcp.session
+        with pytest.raises(DragomanError, match="levels: debug, info"):
+            await session.set_log_level("loud")  # type: ignore[arg-type]
+        for roots in ("file:///one", ["/one"], ["file:///one", ""]):
+            with pytest.raises(DragomanError, match="is not a URI in a list of roots"):
+                await session.set_roots(roots)
+        for ref in ({}, {"text": "x"}, {"name": "p", "uri": "x://{a}"}):
+            with pytest.raises(DragomanError, match="one prompt or one template"):
+                await session.complete(ref, "a", "b", server="s")
+
+
 def test_twin_without_await_tells_of_changes_too() -> None:
     told: SimpleQueue[ResourceChanged] = SimpleQueue()
     with manager.McpManager([spec("telling.py")], cache=False) as mcp:

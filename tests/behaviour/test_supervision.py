@@ -63,7 +63,7 @@ async def test_kills_during_many_calls_lose_and_mix_up_nothing() -> None:
     assert outcome.answered > 250
 
 
-async def test_era_is_remembered_so_that_a_reconnect_does_not_ask_again() -> None:
+async def test_protocol_is_remembered_so_that_a_reconnect_does_not_ask_again() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("old", "sound"), faulty("new", "modern")]) as mcp:
             await mcp.wait_ready()

@@ -18,8 +18,8 @@ from dragoman.tools.export.apis.gemini import NAMES as GEMINI
 from dragoman.tools.export.apis.gemini import PARAMETERS as GEMINI_PARAMETERS
 from dragoman.tools.export.apis.openai import NAMES as OPENAI
 from dragoman.tools.names import (
+    NameRule,
     Pair,
-    Rule,
     assign,
     expose,
 )
@@ -38,7 +38,7 @@ LONG = st.text("ab.", min_size=60, max_size=300)
 NAME = st.one_of(NEAR, LONG, st.text(max_size=12), st.text("ab_.:-", max_size=4))
 
 
-def hashed(name: str, rule: Rule) -> str:
+def hashed(name: str, rule: NameRule) -> str:
     """The alias that a name has once it needs a digest."""
     return assign([name, name + ".", name.replace(".", ":")], rule)[name]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,8 +22,9 @@ from dragoman.manager.reload import diff
 from dragoman.model.keys import keys, nested
 from dragoman.model.server import REMOTE_KEYS, server_keys
 from dragoman.server.sharing import SharedConnections
-from dragoman.struct import Struct, asdict, defaults, field_names
+from dragoman.struct import Report, Struct, asdict, defaults, field_names
 from dragoman.trust.approvals import NO_EVIDENCE, parts
+from dragoman.trust.encoding import encoded
 from dragoman.trust.policy import Rule, read_policy
 from dragoman.trust.redaction import spec_values
 
@@ -53,12 +55,18 @@ SAMPLES: dict[str, Any] = {
 }
 
 
+class ShownSpecs(Report, kw_only=True):
+    many: list[ServerSpec]
+    by_name: dict[str, ServerSpec]
+    part: Struct
+
+
 def sample(place: str, key: Key) -> Any:
     """A value of the key that is not its default, as a file has it."""
     forms: dict[str, Any] = {
         "flag": not key.default,
         "choice": next((one for one in key.choices if one != key.default), None),
-        "text": SECRET if key.mask == "value" else f"some {key.field}",
+        "text": {"value": SECRET, "url": SAMPLES["url"]}.get(key.mask, f"some {key.field}"),
         "count": 3,
         "seconds": 2.5,
         "size": 4096,
@@ -230,6 +238,25 @@ def test_a_key_is_shown_unless_it_is_the_default_and_never_with_a_secret(place: 
     if not key.mask and place not in IN_PARTS:
         assert after == sample(place, key)
     assert json.loads(json.dumps(spec)) == spec
+
+
+@pytest.mark.parametrize("place", [place for place, key in PLACES.items() if key.mask])
+def test_a_mark_masks_its_field_however_the_spec_is_shown(place: str) -> None:
+    spec = read(changed(place))
+    assert SECRET in pickle.dumps(spec).decode("latin-1")
+    ways = [
+        encoded(spec),
+        encoded(ShownSpecs(many=[spec], by_name={"s": spec}, part=spec.transport)),
+        repr(spec),
+    ]
+    assert [SECRET in json.dumps(way) for way in ways] == [False, False, False]
+    assert encoded(spec)["transport"] == encoded(spec.transport)
+
+
+def test_keys_that_mean_nothing_are_masked_whole() -> None:
+    spec = ServerSpec("s", Stdio("npx"), extras={"apiToken": SECRET, "more": {"x": [SECRET]}})
+    assert SECRET not in json.dumps(encoded([spec])) + repr(spec)
+    assert encoded(spec)["extras"].keys() == {"apiToken", "more"}
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -29,7 +29,7 @@ from dragoman.config.write import put, target_at
 from dragoman.model import Http, ServerSpec, Settings, Stdio
 from dragoman.trust.gate import Gate
 from dragoman.trust.layers import in_question, of_project
-from dragoman.trust.policy import STRICTNESS, Request
+from dragoman.trust.policy import STRICTNESS, PolicyRequest
 
 PROFILES = [
     name
@@ -46,7 +46,7 @@ MINE = [
     ServerSpec("b", Http("https://mine.example/mcp", headers={"X": "1"})),
 ]
 PROBES = [
-    Request(server=server, tool=tool, arguments=arguments, annotations=hints)
+    PolicyRequest(server=server, tool=tool, arguments=arguments, annotations=hints)
     for server in ("a", "b", "other")
     for tool in ("read", "write")
     for arguments in ({}, {"path": "/x"})

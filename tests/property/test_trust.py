@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dragoman.model import Http, ServerSpec, Stdio
 from dragoman.trust.approvals import fingerprint, question
 from dragoman.trust.pins import compare, dump_lock, load_lock, pins_of
-from dragoman.trust.policy import STRICTNESS, Request, combine, read_policy
+from dragoman.trust.policy import STRICTNESS, PolicyRequest, combine, read_policy
 from dragoman.trust.redaction import Redactor, secret_values
 from dragoman.trust.sanitizing import for_log, for_model, for_terminal
 from dragoman.visible import is_harmful
@@ -161,7 +161,7 @@ HINTS = st.dictionaries(
     st.booleans() | st.just("yes"),
 )
 REQUESTS = st.builds(
-    Request,
+    PolicyRequest,
     server=st.sampled_from(["fs", "git"]),
     tool=st.sampled_from(["read", "write"]),
     annotations=HINTS,
@@ -171,7 +171,7 @@ REQUESTS = st.builds(
 
 @given(RULES, RULES, RULES, ACTIONS, ACTIONS, REQUESTS)
 def test_a_project_and_hints_never_widen(
-    user: list[Any], code: list[Any], project: list[Any], default: str, wish: str, request: Request
+    user: list[Any], code: list[Any], project: list[Any], default: str, wish: str, request: PolicyRequest
 ) -> None:
     trusted: Any = [
         ("code", read_policy({"rules": code, "default": default}, scope="code")),
@@ -183,7 +183,7 @@ def test_a_project_and_hints_never_widen(
     )
     decided = STRICTNESS[with_project.decide(request).action]
     assert decided >= STRICTNESS[without.decide(request).action]
-    bare = Request(server=request.server, tool=request.tool, arguments=request.arguments)
+    bare = PolicyRequest(server=request.server, tool=request.tool, arguments=request.arguments)
     assert decided >= STRICTNESS[with_project.decide(bare).action]
 
 

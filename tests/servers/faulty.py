@@ -149,7 +149,7 @@ def discover(request_id: object) -> None:
             result = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, "resultType": "complete"}
             return reply(request_id, result={**result, "ttlMs": 0, "cacheScope": "private"})
         case "mute-discover-modern":
-            # The question is overheard, but it has settled the era: `initialize` comes too late.
+            # The question is overheard, but it has settled the protocol: `initialize` comes too late.
             return None
         case "null-discover":
             return reply(request_id, result=None)

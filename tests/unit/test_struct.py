@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from dragoman import Http, ServerSpec, Stdio, ToolDef, ToolResult
+from dragoman.model.keys import Key, keys
 from dragoman.struct import (
     HIDDEN,
     UNSET,
@@ -21,10 +22,10 @@ from dragoman.struct import (
     UnsetType,
     asdict,
     defaults,
-    encoded,
     field,
     field_names,
 )
+from dragoman.trust.encoding import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,6 +129,14 @@ def test_schemas_that_are_not_decoded_yet_are_copied_too(use: Any) -> None:
     assert again == ToolDef(name="t", description="d", title="T", input_schema={"type": "object"})
 
 
+def test_a_key_in_an_annotation_that_is_a_text_is_refused() -> None:
+    class Late(Struct):
+        token: Annotated[str, Key("a secret", mask="value")] = ""
+
+    with pytest.raises(TypeError, match=r"`?Late.token`? is a text"):
+        keys(Late)
+
+
 class Shown(Report, kw_only=True):
     name: str
     also: str = ""
@@ -143,6 +152,6 @@ def test_a_report_has_the_attributes_of_a_noun_and_what_is_added() -> None:
 
 def test_anything_that_a_server_says_can_be_encoded() -> None:
     said = {"big": 2**80, "odd": "\ud800", "path": PurePosixPath("a"), "table": MappingProxyType({"a": (1,)})}
-    assert encoded(said) == {"big": 2**80, "odd": "\ud800", "path": "a", "table": {"a": (1,)}}
+    assert encoded(said) == {"big": 2**80, "odd": "\ud800", "path": "a", "table": {"a": [1]}}
     with pytest.raises(TypeError, match="cannot encode object"):
         encoded({"what": object()})

@@ -17,7 +17,7 @@ from dragoman.display import _text as for_notebook
 from dragoman.errors import ConfigError
 from dragoman.tools.definition import Rejected, define
 from dragoman.trust.log_records import protect
-from dragoman.trust.policy import Policy, Request, read_policy
+from dragoman.trust.policy import Policy, PolicyRequest, read_policy
 from dragoman.trust.redaction import Redactor
 from dragoman.trust.sanitizing import for_json, for_log, for_model, for_terminal, unfolded
 from dragoman.visible import hidden_in, is_harmful, is_visible, shown, spelled_out
@@ -182,8 +182,10 @@ def test_a_rule_about_a_name_is_not_evaded_by_invisible_characters() -> None:
     policy = Policy(rules=read_policy(rules, scope="user", source="f").rules)
     for letter in UNSEEN:
         for name in (f"wipe{letter}", f"wi{letter}pe", f"{letter}wipe"):
-            assert policy.decide(Request(server="s", tool=name, arguments={})).action == "deny", ascii(name)
-            about = Request(server="s", tool=name, kind="prompt", arguments={})
+            assert policy.decide(PolicyRequest(server="s", tool=name, arguments={})).action == "deny", ascii(
+                name
+            )
+            about = PolicyRequest(server="s", tool=name, kind="prompt", arguments={})
             assert policy.decide(about).action == "ask", ascii(name)
 
 
@@ -193,21 +195,21 @@ def test_a_rule_about_a_name_is_not_evaded_by_invisible_characters() -> None:
 )
 def test_a_rule_about_a_name_is_not_evaded_by_letters_that_look_alike(name: str) -> None:
     policy = Policy(rules=read_policy([{"action": "deny", "tool": "wip?"}], scope="user").rules)
-    assert policy.decide(Request(server="s", tool=name, arguments={})).action == "deny"
+    assert policy.decide(PolicyRequest(server="s", tool=name, arguments={})).action == "deny"
     # Names in other letters are other names.
     for other in ("Wipe", "擦除", "стереть", "wipers"):
-        assert policy.decide(Request(server="s", tool=other, arguments={})).action == "allow"
+        assert policy.decide(PolicyRequest(server="s", tool=other, arguments={})).action == "allow"
     allowed = Policy(
         rules=read_policy([{"action": "allow", "tool": "wip?"}], scope="user").rules, default="deny"
     )
-    assert allowed.decide(Request(server="s", tool=f"{name}s", arguments={})).action == "deny"
+    assert allowed.decide(PolicyRequest(server="s", tool=f"{name}s", arguments={})).action == "deny"
 
 
 def test_what_is_allowed_by_name_is_not_allowed_by_what_it_looks_like() -> None:
     rules = [{"action": "allow", "tool": "read"}]
     policy = Policy(rules=read_policy(rules, scope="user", source="f").rules, default="deny")
-    assert policy.decide(Request(server="s", tool="read", arguments={})).action == "allow"
-    assert policy.decide(Request(server="s", tool="read\u3164", arguments={})).action == "deny"
+    assert policy.decide(PolicyRequest(server="s", tool="read", arguments={})).action == "allow"
+    assert policy.decide(PolicyRequest(server="s", tool="read\u3164", arguments={})).action == "deny"
 
 
 def test_json_is_read_back_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:

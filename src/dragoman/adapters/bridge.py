@@ -38,7 +38,7 @@ LOOP_PATIENCE = 5.0
 """Seconds to wait for a sign of the manager's loop before a call from another thread."""
 
 
-class View(Protocol):
+class OfferedTools(Protocol):
     """The tools that an agent may use."""
 
     def export(self, api: str, *, strict: bool = False) -> Export:
@@ -57,12 +57,12 @@ class View(Protocol):
 class Registry(Protocol):
     """All tools of a manager."""
 
-    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> View:
+    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> OfferedTools:
         """Return a filtered view."""
         ...
 
 
-class Tasks(Protocol):
+class BridgeTasks(Protocol):
     """The tasks of a manager, asynchronous or blocking."""
 
     @property
@@ -86,7 +86,7 @@ class Manager(Protocol):
         ...
 
     @property
-    def tasks(self) -> Tasks:
+    def tasks(self) -> BridgeTasks:
         """Its calls that wait for a person."""
         ...
 

@@ -603,7 +603,7 @@ class AgentEngine:
             offering.add(result_tool(self._spill))
         return result
 
-    def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
+    def _make_caller(self, budget: TextBudget) -> pipeline.ToolCaller:
         if self.manager is not None:
             seen = self.tools if isinstance(self.tools, ToolView) else None
             return caller_of(

@@ -200,7 +200,7 @@ class SessionRequests:
 
         Raises:
             CallDeniedError: The policy does not allow that prompt or template.
-            DragomanError: The server does not answer.
+            DragomanError: The server does not answer, or `ref` is of another form.
         """
         return self._runner.run(lambda: self._async.complete(ref, argument, value, server=server))
 
@@ -209,6 +209,7 @@ class SessionRequests:
 
         Raises:
             UnknownServerError: No server has this name.
+            DragomanError: This is not a level.
         """
         self._runner.run(lambda: self._async.set_log_level(level, server))
 
@@ -219,6 +220,7 @@ class SessionRequests:
 
         Raises:
             UnknownServerError: No server has this name.
+            DragomanError: One of them is not a URI.
         """
         self._runner.run(lambda: self._async.set_roots(roots, server))
 

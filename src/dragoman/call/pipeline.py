@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.call.context import Call, CallContext, Caller, CallMode, Forwarded
+from dragoman.call.context import Call, CallContext, CallMode, Forwarded, ToolCaller
 from dragoman.call.outcome import built, failed, needs_source, unavailable
 from dragoman.call.unfinished import finish_later
 from dragoman.errors import (
@@ -196,7 +196,9 @@ def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
 
-def make_caller(context: CallContext, check: Callable[[], None], *, mode: CallMode | None = None) -> Caller:
+def make_caller(
+    context: CallContext, check: Callable[[], None], *, mode: CallMode | None = None
+) -> ToolCaller:
     """Return a function that calls tools in a context.
 
     Args:

@@ -13,8 +13,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,16 +21,16 @@ from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.model.keys import keys
 from dragoman.storage.files import private_folder
-from dragoman.struct import UNSET, Report, Struct, UnsetType, encoded
-from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
+from dragoman.struct import UNSET, Report, Struct, UnsetType
+from dragoman.trust.encoding import encoded, encoded_field
+from dragoman.trust.masking import mask_args, mask_command, mask_url
 from dragoman.trust.sanitizing import for_json, for_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dragoman.model import Origin, Part, ServerSpec, Transport
-    from dragoman.model.keys import Key
 
 NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
@@ -145,15 +144,10 @@ def command_line(transport: Transport) -> str:
     match transport:
         case Stdio():
             return " ".join(
-                _quoted(word) for word in [_command(transport.command), *mask_args(transport.args)]
+                _quoted(word) for word in [mask_command(transport.command), *mask_args(transport.args)]
             )
         case Http() | Sse():
             return mask_url(transport.url)
-
-
-def _command(command: str) -> str:
-    # Users may write a whole command line into `command`, including secrets.
-    return " ".join(mask_args(command.split(" ")))
 
 
 def _quoted(word: str) -> str:
@@ -166,8 +160,8 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
     for of in (spec.transport, spec):
         shown |= _keys_json(of)
     shown["transport"] = spec.kind
-    shown["origin"] = origin_json(spec.origin)
-    shown["shadowed"] = [origin_json(origin) for origin in spec.shadowed]
+    shown["origin"] = encoded(spec.origin)
+    shown["shadowed"] = encoded(spec.shadowed)
     shown["extras"] = sorted(spec.extras)
     shown["notes"] = [{"code": note.code, "key": note.key, "message": note.message} for note in spec.notes]
     return shown
@@ -175,42 +169,9 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
 
 def _keys_json(of: Struct) -> dict[str, Any]:
     return {
-        key.name: _value_json(value, key)
+        key.name: _keys_json(value) if isinstance(value, Struct) else encoded_field(value, key)
         for name, key in keys(type(of)).items()
         if (value := getattr(of, name)) != key.default or key.is_always_shown
-    }
-
-
-def _value_json(value: Any, key: Key) -> Any:
-    if isinstance(value, Struct):
-        return _keys_json(value)
-    match key.mask:
-        case "command":
-            return _command(value)
-        case "words":
-            return mask_args(value)
-        case "url" if value:
-            return mask_url(value)
-        case "value" if value:
-            return mask_value(value) if isinstance(value, str) else mask_values(value)
-        case _:
-            return _plain_json(value)
-
-
-def _plain_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain_json(item) for name, item in cast("Mapping[str, Any]", value).items()}
-    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else value
-
-
-def origin_json(origin: Origin) -> dict[str, Any]:
-    """Return an origin as JSON."""
-    return {
-        "source": origin.source,
-        "line": origin.line,
-        "pointer": origin.pointer,
-        "dialect": origin.dialect,
-        "scope": origin.scope,
     }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dragoman.gateway.daemon import Command
-    from dragoman.gateway.workspace import Place
+    from dragoman.gateway.workspace import ClientPlace
     from dragoman.model import Settings
 
 current_command: ContextVar[Command | None] = ContextVar("current_command", default=None)
@@ -56,7 +56,7 @@ def divert(options: Options, settings: Settings) -> None:
     raise UseDaemonError
 
 
-def load(place: Place) -> Settings:
+def load(place: ClientPlace) -> Settings:
     """Load the configuration of a client, as it would alone."""
     options = Options(root=place.root, env=place.env)
     options.profile = place.profile or usual_profile(place.env)

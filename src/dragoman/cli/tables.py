@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, ServerStatus, Settings, ToolDef, ToolResult
     from dragoman.observe.metrics import ServerMetrics
 
-MODERN = "2026-07-28"
-"""The first version of the modern protocol era."""
 LONGEST_NAME = 24
 _FIGURES = 4
 """The first column with numbers, which are aligned right."""
@@ -91,7 +89,7 @@ def servers_view(
         return Group(*broken)
     if not rows:
         return Text(NO_SERVERS, style="dim")
-    heads = ("server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95")
+    heads = ("server", "state", "transport", "protocol", "tools", "calls", "errors", "p50", "p95")
     cells = [_server_cells(status, metered) for status, metered in rows]
     widths = [max(cell_len(line[at]) for line in [heads, *cells]) for at in range(len(heads))]
     # Long names are cut, so that the numbers stay on one line.
@@ -119,14 +117,13 @@ def broken_view(settings: Settings) -> list[RenderableType]:
 
 
 def _server_cells(status: ServerStatus, metered: ServerMetrics | None) -> tuple[str, ...]:
-    version = status.protocol_version
     mark = _STATES[status.state.value][1]
     latency = metered.latency if metered is not None and metered.latency.count else None
     return (
         cut(one_line(status.name), LONGEST_NAME),
         f"{mark} {state_word(status)}",
         status.transport,
-        "" if version is None else "modern" if version >= MODERN else "legacy",
+        status.protocol_version or "",
         str(status.tools) if status.tools else "",
         str(metered.calls) if metered is not None and metered.calls else "",
         str(metered.failed) if metered is not None and metered.failed else "",

@@ -16,7 +16,7 @@ from dragoman.config.dialects import NAMES
 from dragoman.config.dialects import dialect as dialect_named
 from dragoman.config.documents import Document
 from dragoman.config.entries import build
-from dragoman.config.merge import Reference, differences, loosely, pieces
+from dragoman.config.merge import TemplateReference, differences, loosely, pieces
 from dragoman.config.templates import NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import ServerSpec, Stdio
@@ -70,7 +70,7 @@ def entry(
     if not dialect.writes:
         msg = f"servers of {dialect.title} are not written to a file"
         raise ConfigError(msg)
-    writer = _Writer(spec, dialect, format)
+    writer = _SpecWriter(spec, dialect, format)
     written = writer.written()
     if writer.problems:
         raise _refused(spec, dialect, writer.problems)
@@ -116,7 +116,7 @@ def from_template(text: str, style: VariableSyntax) -> str:
     return written
 
 
-def _reference(reference: Reference, style: VariableSyntax) -> str:
+def _reference(reference: TemplateReference, style: VariableSyntax) -> str:
     name = reference.name
     for spelling in style.spellings:
         if spelling.kind == reference.kind and not reference.operator and name.startswith(spelling.prefix):
@@ -146,7 +146,7 @@ def _reference(reference: Reference, style: VariableSyntax) -> str:
     raise ValueError(msg)
 
 
-class _Writer:
+class _SpecWriter:
     """Writes one spec's fields, and collects losses and problems."""
 
     def __init__(self, spec: ServerSpec, dialect: Dialect, format: Format) -> None:  # noqa: A002
@@ -220,9 +220,11 @@ class _Writer:
         named: dict[str, str] = {}
         for name, value in remote.headers.items():
             match pieces(value):
-                case [Reference(kind="variable", operator="") as one] if "header_variables" in self._writes:
+                case [TemplateReference(kind="variable", operator="") as one] if (
+                    "header_variables" in self._writes
+                ):
                     named[name] = one.name
-                case ["Bearer ", Reference(kind="variable", operator="") as one] if (
+                case ["Bearer ", TemplateReference(kind="variable", operator="") as one] if (
                     "bearer_variable" in self._writes and name.lower() == "authorization"
                 ):
                     self._put(result, "bearer_variable", one.name)

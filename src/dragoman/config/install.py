@@ -35,7 +35,7 @@ class Move(Struct, kw_only=True):
     why: str = ""
 
 
-class Plan(Struct, kw_only=True):
+class InstallPlan(Struct, kw_only=True):
     """What an installation changes."""
 
     host: str
@@ -54,7 +54,7 @@ class Plan(Struct, kw_only=True):
 
 def plan(
     host: str, settings: Settings, known: Settings, *, target: Target, own: Target, command: Stdio
-) -> Plan:
+) -> InstallPlan:
     """Decide what an installation changes; nothing is written.
 
     Args:
@@ -70,7 +70,7 @@ def plan(
     moved = [move for move in moves if move.outcome != "kept"]
     present = any(is_own_gateway(spec.transport) for spec in settings.servers)
     files = [write.target_of_spec(move.spec, settings.root).path for move in moved]
-    return Plan(
+    return InstallPlan(
         host=host,
         moves=moves,
         gateway=gateway,
@@ -93,7 +93,7 @@ def _move(spec: ServerSpec, known: Settings) -> Move:
     return Move(spec=spec, outcome="kept", why="dragoman has another server with this name")
 
 
-def install(planned: Plan) -> None:
+def install(planned: InstallPlan) -> None:
     """Copy the servers into dragoman's file, then put the gateway in their place.
 
     Raises:

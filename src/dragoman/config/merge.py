@@ -244,7 +244,7 @@ _PLACES = {
 _ABSENT = object()
 
 
-class Reference(Struct):
+class TemplateReference(Struct):
     """One `${…}` of a template."""
 
     kind: Literal["variable", "input", "place", "secret"]
@@ -254,7 +254,7 @@ class Reference(Struct):
     default: str = ""
 
 
-Piece: TypeAlias = str | Reference
+Piece: TypeAlias = str | TemplateReference
 
 
 def pieces(template: str) -> list[Piece]:
@@ -280,24 +280,24 @@ def pieces(template: str) -> list[Piece]:
     return found
 
 
-def _reference(body: str) -> Reference | None:
+def _reference(body: str) -> TemplateReference | None:
     if body in _PLACES:
-        return Reference("place", _PLACES[body])
+        return TemplateReference("place", _PLACES[body])
     if body.startswith("input:") and not body.startswith("input:-"):
-        return Reference("input", body.removeprefix("input:"))
+        return TemplateReference("input", body.removeprefix("input:"))
     if is_secret_reference(body):
-        return Reference("secret", body)
+        return TemplateReference("secret", body)
     variable = VARIABLE.fullmatch(body)
     if variable is None:
         return None
     operator = cast("Literal['', ':-', '-']", variable["operator"] or "")
-    return Reference("variable", variable["name"], operator, variable["default"] or "")
+    return TemplateReference("variable", variable["name"], operator, variable["default"] or "")
 
 
 def loosely(parts: Sequence[Piece]) -> list[Piece]:
     """Forget whether a default also replaces an empty value, about which hosts disagree."""
     return [
-        part.replace(operator=":-") if isinstance(part, Reference) and part.operator else part
+        part.replace(operator=":-") if isinstance(part, TemplateReference) and part.operator else part
         for part in parts
     ]
 

@@ -26,7 +26,7 @@ from dragoman.config.entries import build
 from dragoman.config.export import entry, read_back
 from dragoman.config.files import format_of
 from dragoman.config.load import detect, place_path
-from dragoman.config.merge import Reference, differences, pieces
+from dragoman.config.merge import TemplateReference, differences, pieces
 from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
@@ -495,7 +495,7 @@ def _holds_literals(spec: ServerSpec) -> bool:
     transport = spec.transport
     values = transport.env if isinstance(transport, Stdio) else transport.headers
     parts = [pieces(value) for value in values.values() if value]
-    return any(not any(isinstance(piece, Reference) for piece in found) for found in parts)
+    return any(not any(isinstance(piece, TemplateReference) for piece in found) for found in parts)
 
 
 @contextlib.contextmanager

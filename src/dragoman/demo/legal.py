@@ -26,7 +26,7 @@ from dragoman.suggest import suggest
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
-class Source(BaseModel):
+class SampleSource(BaseModel):
     """Where a record comes from."""
 
     model_config = ConfigDict(frozen=True)
@@ -36,7 +36,7 @@ class Source(BaseModel):
     url: Annotated[str, Field(description="An address of the form `sample://legal/...`")]
 
 
-class Record(BaseModel):
+class SampleRecord(BaseModel):
     """The fields of every sample record."""
 
     model_config = ConfigDict(frozen=True)
@@ -45,7 +45,7 @@ class Record(BaseModel):
     title_zh: Annotated[str, Field(description="The title in Chinese")]
     text: str
     keywords: list[str]
-    source: Source
+    source: SampleSource
     updated: Annotated[date, Field(description="The day on which the record was last revised")]
     sample: Annotated[Literal[True], Field(description="The record is invented; it is not a real law")]
 
@@ -60,7 +60,7 @@ class Record(BaseModel):
         return self.text
 
 
-class Statute(Record):
+class Statute(SampleRecord):
     """One article of a sample law."""
 
     law: Annotated[str, Field(description="Short name of the law, such as `labour-standards`")]
@@ -74,7 +74,7 @@ class Statute(Record):
         return f"{self.law}/{self.article}"
 
 
-class Case(Record):
+class Case(SampleRecord):
     """One decision of a sample court."""
 
     case_id: str
@@ -95,7 +95,7 @@ class Case(Record):
         return f"{self.text}\n{self.holding}"
 
 
-class Template(Record):
+class SampleTemplate(SampleRecord):
     """A sample document with named placeholders, written `{{name}}`."""
 
     template_id: str
@@ -129,9 +129,9 @@ def load_cases() -> list[Case]:
     return TypeAdapter(list[Case]).validate_json(_read("cases.json"))
 
 
-def load_templates() -> list[Template]:
+def load_templates() -> list[SampleTemplate]:
     """Read the sample documents."""
-    return TypeAdapter(list[Template]).validate_json(_read("templates.json"))
+    return TypeAdapter(list[SampleTemplate]).validate_json(_read("templates.json"))
 
 
 def _read(name: str) -> bytes:
@@ -159,7 +159,7 @@ CREATE TABLE records (
 );
 """
 
-_RecordT = TypeVar("_RecordT", bound=Record)
+_RecordT = TypeVar("_RecordT", bound=SampleRecord)
 
 
 class LegalIndex:
@@ -305,7 +305,7 @@ def _build(db: sqlite3.Connection, *, full_text: bool) -> bool:
             db.execute("CREATE VIRTUAL TABLE search USING fts5(title, keywords, body, tokenize = 'trigram')")
         except sqlite3.OperationalError:
             full_text = False
-    records: list[Record] = [*load_statutes(), *load_cases()]
+    records: list[SampleRecord] = [*load_statutes(), *load_cases()]
     for number, record in enumerate(records, 1):
         columns = _searchable(record)
         court = f"{record.court} {record.court_zh}" if isinstance(record, Case) else ""
@@ -321,7 +321,7 @@ def _build(db: sqlite3.Connection, *, full_text: bool) -> bool:
     return full_text
 
 
-def _searchable(record: Record) -> tuple[str, str, str]:
+def _searchable(record: SampleRecord) -> tuple[str, str, str]:
     title = f"{record.title} {record.title_zh}"
     if isinstance(record, Statute):
         title = f"{title} {record.law_title} {record.law_title_zh} {record.source.locator}"
@@ -353,7 +353,7 @@ class Cases(BaseModel):
     results: list[Case]
 
 
-class Document(Record):
+class SampleDocument(SampleRecord):
     """A template with its placeholders, or a filled-in document."""
 
     template_id: str
@@ -363,7 +363,7 @@ class Document(Record):
 class Documents(BaseModel):
     """Templates, or documents made from them."""
 
-    results: list[Document]
+    results: list[SampleDocument]
 
 
 class LegalDesk:
@@ -538,9 +538,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _as_document(template: Template, *, text: str | None = None) -> Document:
+def _as_document(template: SampleTemplate, *, text: str | None = None) -> SampleDocument:
     fields = template.model_dump() | {"placeholders": template.placeholders}
-    return Document.model_validate(fields if text is None else fields | {"text": text})
+    return SampleDocument.model_validate(fields if text is None else fields | {"text": text})
 
 
 def _show_statute(statute: Statute) -> str:
@@ -551,7 +551,7 @@ def _show_case(case: Case) -> str:
     return _show(case, f"{case.court} {case.court_zh}, {case.decided}\n{case.text}\nHeld: {case.holding}")
 
 
-def _show(record: Record, body: str) -> str:
+def _show(record: SampleRecord, body: str) -> str:
     source = record.source
     origin = f"Source: {source.title}, {source.locator}, {source.url}, updated {record.updated}"
     return f"[SAMPLE] {record.title} {record.title_zh}\n{body}\n{origin}"

@@ -19,8 +19,8 @@ from dragoman.server.protocol.envelope import INTERNAL_ERROR, LEVELS, MCPError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dragoman.gateway.connection import Connection
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.connection import ClientConnection
+    from dragoman.gateway.request import ClientRequest
     from dragoman.gateway.view import View
     from dragoman.manager.manager import McpManager
 
@@ -47,7 +47,7 @@ LISTS = {
 class Stream:
     """What a modern client gets in the response to its `subscriptions/listen`."""
 
-    def __init__(self, view: View, request: Request, wanted: Mapping[str, Any]) -> None:
+    def __init__(self, view: View, request: ClientRequest, wanted: Mapping[str, Any]) -> None:
         self.view = view
         self.only = view.only
         self._request = request
@@ -75,7 +75,7 @@ class Announcer:
 
     def __init__(self, mcp: McpManager) -> None:
         self._mcp = mcp
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[ClientConnection, None] = {}
         self._wanted: dict[tuple[str, str], int] = {}
         """How many clients subscribe to a resource, by server and URI."""
         self._streams: dict[Stream, None] = {}
@@ -85,11 +85,11 @@ class Announcer:
 
     # Clients of the older protocol
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Tell a client of changes from now on."""
         self._connections[connection] = None
 
-    async def remove(self, connection: Connection) -> None:
+    async def remove(self, connection: ClientConnection) -> None:
         """Forget a client and its subscriptions."""
         self._connections.pop(connection, None)
         while connection.subscribed:
@@ -133,7 +133,7 @@ class Announcer:
             except DragomanError as exc:
                 logger.info("%s: could not unsubscribe from `%s`: %s", server, uri, exc)
 
-    async def listen(self, view: View, request: Request) -> Mapping[str, Any]:
+    async def listen(self, view: View, request: ClientRequest) -> Mapping[str, Any]:
         """Serve one stream of announcements to a modern client.
 
         Raises:

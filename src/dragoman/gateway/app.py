@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from dragoman.errors import UnknownServerError
 from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.http import Endpoint, HttpRequest
+from dragoman.gateway.http import Endpoint, GatewayRequest
 from dragoman.gateway.observe import server_metrics
 from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
@@ -186,7 +186,7 @@ class GatewayApp:
             await self._live(receive, send)
         elif scope["type"] == "http":
             self.gateway.start()
-            http = HttpRequest(scope, receive, send)
+            http = GatewayRequest(scope, receive, send)
             try:
                 response = await self._answer(http)
             except Refused as exc:
@@ -239,7 +239,7 @@ class GatewayApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _answer(self, http: HttpRequest) -> Response | None:
+    async def _answer(self, http: GatewayRequest) -> Response | None:
         """Answer a request; return the response if it is none of MCP.
 
         Raises:
@@ -261,7 +261,7 @@ class GatewayApp:
         async with self._users.enter(user.user) as endpoint:
             return await self._serve(http, endpoint)
 
-    async def _serve(self, http: HttpRequest, endpoint: Endpoint) -> Response | None:
+    async def _serve(self, http: GatewayRequest, endpoint: Endpoint) -> Response | None:
         path = http.path.rstrip("/")
         if path == "/metrics":
             # A user sees no more than their own servers: how much the others do is theirs.

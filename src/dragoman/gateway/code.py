@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
-from dragoman.gateway.questions import Exchange
+from dragoman.gateway.questions import ClientExchange
 from dragoman.manager.caller import caller_of
 from dragoman.manager.forward import definition_of
 from dragoman.manager.manager import parts_of
@@ -86,7 +86,7 @@ class ProgramTool:
 
         async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:
             # Without an exchange of its own, a question would go to another client of that server.
-            token = current_caller.set(Exchange())
+            token = current_caller.set(ClientExchange())
             try:
                 return await caller(name, arguments, **how)
             finally:

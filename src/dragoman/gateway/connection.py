@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.gateway.ids import outer_uri
-from dragoman.gateway.request import MAX_NAME_CHARS, SERVER_ERROR, Request
+from dragoman.gateway.request import MAX_NAME_CHARS, SERVER_ERROR, ClientRequest
 from dragoman.server.protocol.envelope import (
     HANDSHAKE_PROTOCOL_VERSIONS,
     INVALID_PARAMS,
@@ -37,7 +37,7 @@ from dragoman.server.protocol.rounds import HOLD_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dragoman.gateway.outbox import Outbox
+    from dragoman.gateway.outbox import ClientOutbox
     from dragoman.gateway.view import View
 
 END_SECONDS = 5.0
@@ -52,7 +52,7 @@ CANCELLED = "notifications/cancelled"
 _NUMBERS = itertools.count(1)
 
 
-class Running(Protocol):
+class RequestInProgress(Protocol):
     """A request in progress."""
 
     def cancel(self) -> object:
@@ -60,11 +60,11 @@ class Running(Protocol):
         ...
 
 
-class Connection:
+class ClientConnection:
     """One client."""
 
     def __init__(
-        self, view: View, outbox: Outbox | None = None, *, principal: str = "", key: str = ""
+        self, view: View, outbox: ClientOutbox | None = None, *, principal: str = "", key: str = ""
     ) -> None:
         """Know nothing of the client yet.
 
@@ -88,7 +88,7 @@ class Connection:
         """The lowest level of log messages that it wants; empty for none."""
         self.subscribed: set[tuple[str, str]] = set()
         """Servers and their own URIs."""
-        self.running: dict[int | str, Running] = {}
+        self.running: dict[int | str, RequestInProgress] = {}
         """Its requests in progress."""
         self.used = time.monotonic()
         self.ended = asyncio.Event()
@@ -146,7 +146,7 @@ class Connection:
         elif check_notification(method, self.version, params):
             self._view.take_notification(method, self)
 
-    def request(self, message: dict[str, Any], put: Callable[[Mapping[str, Any]], None]) -> Request:
+    def request(self, message: dict[str, Any], put: Callable[[Mapping[str, Any]], None]) -> ClientRequest:
         """Return a request by the rules of the protocol that the client speaks.
 
         Args:
@@ -175,7 +175,7 @@ class Connection:
         else:
             self._check_older(method, params)
             version, capabilities = self.version or LATEST_HANDSHAKE_VERSION, self.capabilities
-        return Request(
+        return ClientRequest(
             message,
             version=version,
             capabilities=capabilities,
@@ -204,7 +204,7 @@ class Connection:
         self.capabilities = given["capabilities"]
         self.name = str(given["clientInfo"]["name"])[:MAX_NAME_CHARS]
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: ClientRequest) -> None:
         try:
             outcome = await self._view.respond(request)
         finally:

@@ -36,19 +36,20 @@ from dragoman.gateway.client import (
     open_private,
     peer_user,
 )
-from dragoman.gateway.workspace import Place, Workspaces, WorkspaceStatus
+from dragoman.gateway.workspace import ClientPlace, Workspaces, WorkspaceStatus
 from dragoman.model import json_object
 from dragoman.server.late_import import late_import_module
 from dragoman.server.process.signals import on_signal
 from dragoman.server.sharing import SharedConnections, SharedProcess
-from dragoman.struct import Report, encoded
+from dragoman.struct import Report
+from dragoman.trust.encoding import encoded
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from dragoman.gateway.connection import Connection as McpConnection
-    from dragoman.gateway.outbox import Outbox
+    from dragoman.gateway.connection import ClientConnection as McpConnection
+    from dragoman.gateway.outbox import ClientOutbox
     from dragoman.model import Settings
 
 logger = logging.getLogger("dragoman")
@@ -94,7 +95,7 @@ class Daemon:
         self,
         paths: Paths,
         *,
-        load: Callable[[Place], Settings],
+        load: Callable[[ClientPlace], Settings],
         run: Callable[[Command], int | None],
         preload: Sequence[str] = (),
         idle: float = IDLE_SECONDS,
@@ -115,7 +116,7 @@ class Daemon:
         self._idle = idle
         self.shared = SharedConnections()
         self.workspaces = Workspaces(load, self.shared)
-        self._connections: set[_Connection] = set()
+        self._connections: set[_DaemonConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._began = time.time()
@@ -265,7 +266,7 @@ class Daemon:
             logger.warning("refused a connection of user %s", user)
             writer.transport.abort()
             return
-        connection = _Connection(self, reader, writer)
+        connection = _DaemonConnection(self, reader, writer)
         self._connections.add(connection)
         task = asyncio.create_task(connection.serve(), name="dragoman client")
         self._tasks.add(task)
@@ -311,7 +312,9 @@ def _listen(path: str) -> socket.socket:
 class Command:
     """A command of the terminal that runs in the daemon, for a client."""
 
-    def __init__(self, daemon: Daemon, connection: _Connection, params: dict[str, Any], place: Place) -> None:
+    def __init__(
+        self, daemon: Daemon, connection: _DaemonConnection, params: dict[str, Any], place: ClientPlace
+    ) -> None:
         """Take what the client wants to run.
 
         Raises:
@@ -381,7 +384,7 @@ class _RefusedError(Exception):
         self.data = data
 
 
-class _Connection:
+class _DaemonConnection:
     """One client."""
 
     def __init__(self, daemon: Daemon, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -436,7 +439,7 @@ class _Connection:
         finally:
             self._asked.pop(number, None)
 
-    async def _greet(self) -> Place | None:
+    async def _greet(self) -> ClientPlace | None:
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 message = await self._next()
@@ -461,7 +464,7 @@ class _Connection:
         self._daemon.used()
         env = {str(name): str(value) for name, value in json_object(params.get("env")).items()}
         profile, config = params.get("profile"), params.get("config")
-        return Place(
+        return ClientPlace(
             root=str(params.get("root") or "/"),
             env=env,
             profile=str(profile) if profile else None,
@@ -477,7 +480,7 @@ class _Connection:
         msg = f"the daemon has version {VERSION}, this client {version}"
         raise _RefusedError(OTHER_VERSION, msg, {"busy": is_busy, "version": VERSION})
 
-    async def _serve(self, place: Place) -> None:
+    async def _serve(self, place: ClientPlace) -> None:
         while (message := await self._next()) is not None:
             method, number = message.get("method"), message.get("id")
             if method is None and number in self._asked:
@@ -492,7 +495,7 @@ class _Connection:
             with suppress(ConnectionError):
                 await self._writer.drain()
 
-    def _control(self, method: str, message: dict[str, Any], place: Place) -> None:
+    def _control(self, method: str, message: dict[str, Any], place: ClientPlace) -> None:
         number = message.get("id")
         match method:
             case "dragoman/command":
@@ -547,7 +550,7 @@ class _Connection:
 class _McpSide:
     """The part of a connection that is MCP: the gateway of the client's workspace serves it."""
 
-    def __init__(self, writer: asyncio.StreamWriter, place: Place, workspaces: Workspaces) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, place: ClientPlace, workspaces: Workspaces) -> None:
         """Prepare; the workspace is opened with the first message.
 
         Args:
@@ -560,7 +563,7 @@ class _McpSide:
         self._workspaces = workspaces
         self._stack = AsyncExitStack()
         self._served: McpConnection | None = None
-        self._outbox: Outbox | None = None
+        self._outbox: ClientOutbox | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -583,12 +586,12 @@ class _McpSide:
 
     async def _open(self) -> McpConnection:
         await late_import_module("dragoman.gateway.gateway")
-        from dragoman.gateway.outbox import Outbox
+        from dragoman.gateway.outbox import ClientOutbox
 
         settings = await asyncio.to_thread(self._workspaces.settings, self._place)
         workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
         await workspace.start_all()
-        self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
+        self._outbox = ClientOutbox(self._write, on_stuck=self._writer.transport.abort)
         return workspace.gateway.connect(self._outbox)
 
     async def _write(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ from dragoman.tools.export.neutral import neutral_texts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.request import ClientRequest
     from dragoman.gateway.view import View
     from dragoman.manager.forward import Forward
 
@@ -30,7 +30,7 @@ class Extensions:
         self._forward = forward
         self._task_keys = task_keys
 
-    def handlers(self) -> dict[str, Callable[[Request], Awaitable[Mapping[str, Any]]]]:
+    def handlers(self) -> dict[str, Callable[[ClientRequest], Awaitable[Mapping[str, Any]]]]:
         """Return what answers the requests of extensions, by method."""
         return {
             **{f"tasks/{verb}": self._task for verb in ("get", "update", "cancel")},
@@ -58,7 +58,7 @@ class Extensions:
 
     # Tasks
 
-    async def _task(self, request: Request) -> Mapping[str, Any]:
+    async def _task(self, request: ClientRequest) -> Mapping[str, Any]:
         answers: Any = request.params.get("inputResponses")
         if not isinstance(answers, dict | None):
             raise MCPError(code=INVALID_PARAMS, message="`inputResponses` must be an object")
@@ -81,7 +81,7 @@ class Extensions:
 
     # Skills
 
-    async def _list_skills(self, request: Request) -> Mapping[str, Any]:
+    async def _list_skills(self, request: ClientRequest) -> Mapping[str, Any]:
         only = self._view.only
         with self._view.refusing():
             listed = await self._forward.skills(only)
@@ -93,13 +93,13 @@ class Extensions:
         names, following = self._view.page(sorted(found), request)
         return {"skills": [found[name] for name in names], **following}
 
-    async def _get_skill(self, request: Request) -> Mapping[str, Any]:
+    async def _get_skill(self, request: ClientRequest) -> Mapping[str, Any]:
         with self._view.refusing():
             server, uri = await self._view.owner(_text(request, "uri"))
             entry = await self._forward.skill(uri, server=server)
         return {"skill": self._outer_skill(entry, server)}
 
-    async def _read_directory(self, request: Request) -> Mapping[str, Any]:
+    async def _read_directory(self, request: ClientRequest) -> Mapping[str, Any]:
         with self._view.refusing():
             server, uri = await self._view.owner(_text(request, "uri"))
             entries = await self._forward.directory(uri, server=server)
@@ -123,7 +123,7 @@ class Extensions:
         return {**shown, "uri": ids.outer_uri(server, uri)}
 
 
-def _text(request: Request, key: str) -> str:
+def _text(request: ClientRequest, key: str) -> str:
     """Return a parameter that must be a text.
 
     Raises:

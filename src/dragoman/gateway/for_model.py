@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dragoman.events import Event
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.request import ClientRequest
     from dragoman.manager.manager import McpManager
 
 RESULT_TOKENS = 25_000
@@ -88,7 +88,7 @@ class ForModel:
             self._first += len(self._said) - MAX_NOTICES
             del self._said[:-MAX_NOTICES]
 
-    def with_notices(self, request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_notices(self, request: ClientRequest, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a result with what happened to servers since the client's last one."""
         if wants_input(answer) or not isinstance(answer.get("content"), list):
             return answer

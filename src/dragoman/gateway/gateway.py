@@ -17,7 +17,7 @@ from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
 from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
-from dragoman.gateway.connection import Connection
+from dragoman.gateway.connection import ClientConnection
 from dragoman.gateway.for_model import ForModel
 from dragoman.gateway.http import Sessions
 from dragoman.gateway.observe import Observer
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dragoman.events import Event
-    from dragoman.gateway.outbox import Outbox
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.outbox import ClientOutbox
+    from dragoman.gateway.request import ClientRequest
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
     from dragoman.manager.manager import McpManager
@@ -150,7 +150,7 @@ class Gateway:
         """Passes requests on, by the rules for models if models read the answers."""
         return parts_of(self.mcp).forward if self.model is None else self.model.forward
 
-    def renders(self, request: Request) -> bool:
+    def renders(self, request: ClientRequest) -> bool:
         """Return whether sources and notes are added to the answers of a request."""
         return not self._raw and request.client_name != OWN_CLIENT
 
@@ -184,10 +184,10 @@ class Gateway:
             view = self._views[server] = View(self, server)
         return view
 
-    def connect(self, outbox: Outbox) -> Connection:
+    def connect(self, outbox: ClientOutbox) -> ClientConnection:
         """Return the connection of a client over a channel that goes both ways."""
         self.start()
-        return Connection(self.view(), outbox)
+        return ClientConnection(self.view(), outbox)
 
     async def _announce(self) -> None:
         async for event in self._events:

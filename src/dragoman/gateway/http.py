@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qs
 
-from dragoman.gateway.connection import INITIALIZE, Connection
-from dragoman.gateway.outbox import Outbox
-from dragoman.gateway.request import Request
+from dragoman.gateway.connection import INITIALIZE, ClientConnection
+from dragoman.gateway.outbox import ClientOutbox
+from dragoman.gateway.request import ClientRequest
 from dragoman.server.protocol.envelope import (
     DEFAULT_VERSION,
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -73,7 +73,7 @@ class RefusedError(Exception):
         self.body = encode({"id": None, "error": {"code": code, "message": message}})
 
 
-class HttpRequest:
+class GatewayRequest:
     """One HTTP request."""
 
     __slots__ = ("headers", "method", "path", "principal", "receive", "scope", "send")
@@ -145,7 +145,7 @@ def read_headers(scope: Scope) -> dict[str, str]:
 class Reply:
     """The response to one POST: JSON, or a stream of events."""
 
-    def __init__(self, http: HttpRequest, number: int | str, *, headers: Headers = ()) -> None:
+    def __init__(self, http: GatewayRequest, number: int | str, *, headers: Headers = ()) -> None:
         """Answer one request.
 
         Args:
@@ -156,7 +156,7 @@ class Reply:
         self._http = http
         self._id = number
         self._headers = headers
-        self._outbox: Outbox | None = None
+        self._outbox: ClientOutbox | None = None
         self._is_finished = False
         self.is_dropped = False
         """Whether the client has cancelled the request, is gone, or does not read."""
@@ -195,10 +195,10 @@ class Reply:
         if self._outbox is not None:
             await self._outbox.close(flush=False)
 
-    def _stream(self) -> Outbox:
+    def _stream(self) -> ClientOutbox:
         if self._outbox is None:
             write = start_stream(self._http.send, self._headers)
-            self._outbox = Outbox(write, frame=event, on_stuck=self.cancel)
+            self._outbox = ClientOutbox(write, frame=event, on_stuck=self.cancel)
         return self._outbox
 
 
@@ -278,12 +278,12 @@ class Sessions:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._open: dict[str, Connection] = {}
+        self._open: dict[str, ClientConnection] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, view: View, principal: str) -> Connection:
+    def open(self, view: View, principal: str) -> ClientConnection:
         """Begin a session; one that has been idle for long makes room.
 
         Raises:
@@ -301,11 +301,11 @@ class Sessions:
             if idle is None:
                 raise RefusedError(503, "Too many open sessions", code=INTERNAL_ERROR)
             self.end(idle)
-        session = Connection(view, principal=principal, key=secrets.token_hex(16))
+        session = ClientConnection(view, principal=principal, key=secrets.token_hex(16))
         self._open[session.key] = session
         return session
 
-    def get(self, key: str, principal: str) -> Connection:
+    def get(self, key: str, principal: str) -> ClientConnection:
         """Return a session of this principal, which is used now.
 
         Raises:
@@ -318,7 +318,7 @@ class Sessions:
         session.used = time.monotonic()
         return session
 
-    def end(self, session: Connection) -> None:
+    def end(self, session: ClientConnection) -> None:
         """End a session with its requests and its stream."""
         if self._open.pop(session.key, None) is not None:
             session.end()
@@ -330,7 +330,7 @@ class Sessions:
             self.end(session)
 
 
-def _is_idle(session: Connection) -> bool:
+def _is_idle(session: ClientConnection) -> bool:
     """Return whether a client has nothing open."""
     return not session.is_busy and session.outbox is None
 
@@ -354,7 +354,7 @@ class Endpoint:
         self.gateway.sessions.close()
         self._watch.cancel_all()
 
-    async def handle(self, http: HttpRequest, view: View) -> None:
+    async def handle(self, http: GatewayRequest, view: View) -> None:
         """Answer one request of Streamable HTTP."""
         version = http.headers.get("mcp-protocol-version")
         is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
@@ -374,7 +374,7 @@ class Endpoint:
         except RefusedError as exc:
             await http.respond(exc.status, exc.body)
 
-    async def _post(self, http: HttpRequest, view: View, *, is_modern: bool) -> None:
+    async def _post(self, http: GatewayRequest, view: View, *, is_modern: bool) -> None:
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             raise RefusedError(415, f"Unsupported Media Type: Content-Type must be {_JSON}")
         if not accepts(http.headers.get("accept", ""), _JSON, _STREAM):
@@ -389,7 +389,7 @@ class Endpoint:
         else:
             await self._older(message, http, view)
 
-    async def _modern(self, message: dict[str, Any], http: HttpRequest, view: View) -> None:
+    async def _modern(self, message: dict[str, Any], http: GatewayRequest, view: View) -> None:
         if "method" not in message:
             raise RefusedError(400, _ONE_MESSAGE)
         if "id" not in message:
@@ -401,7 +401,7 @@ class Endpoint:
         reply = Reply(http, message["id"])
         try:
             version, capabilities = declared(message, http.headers)
-            request = Request(
+            request = ClientRequest(
                 message, version=version, capabilities=capabilities, put=reply.put, principal=http.principal
             )
             if request.method == "tools/call":
@@ -412,7 +412,7 @@ class Endpoint:
             return
         await self._finish(reply, request, view, http.receive)
 
-    async def _older(self, message: dict[str, Any], http: HttpRequest, view: View) -> None:
+    async def _older(self, message: dict[str, Any], http: GatewayRequest, view: View) -> None:
         sessions, session = self.gateway.sessions, None
         is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in http.headers
         if not self._stateless:
@@ -430,7 +430,7 @@ class Endpoint:
         about = [(b"mcp-session-id", session.key.encode())] if is_new and session is not None else []
         reply = Reply(http, message["id"], headers=about)
         if session is None:
-            request = Request(
+            request = ClientRequest(
                 message, version=version, capabilities={}, put=reply.put, principal=http.principal
             )
             await self._finish(reply, request, view, None)
@@ -450,7 +450,9 @@ class Endpoint:
             session.running.pop(request.id, None)
             session.used = time.monotonic()
 
-    async def _finish(self, reply: Reply, request: Request, view: View, receive: Receive | None) -> None:
+    async def _finish(
+        self, reply: Reply, request: ClientRequest, view: View, receive: Receive | None
+    ) -> None:
         """Answer a request, also one that is cancelled.
 
         Args:
@@ -474,7 +476,7 @@ class Endpoint:
         finally:
             await reply.close()
 
-    def _session(self, http: HttpRequest, view: View) -> Connection:
+    def _session(self, http: GatewayRequest, view: View) -> ClientConnection:
         key = http.headers.get("mcp-session-id")
         if key is None:
             raise RefusedError(400, "Bad Request: Missing session ID")
@@ -483,7 +485,7 @@ class Endpoint:
             raise RefusedError(404, "Session not found")
         return session
 
-    async def _get(self, http: HttpRequest, view: View) -> None:
+    async def _get(self, http: GatewayRequest, view: View) -> None:
         """Open the stream of what belongs to no request; a new one takes the place of the one before."""
         if not accepts(http.headers.get("accept", ""), _STREAM):
             raise RefusedError(406, f"Not Acceptable: Client must accept {_STREAM}")
@@ -491,7 +493,7 @@ class Endpoint:
             raise RefusedError(405, "Method Not Allowed: this gateway keeps no sessions")
         await serve_stream(self._session(http, view), http, _PING)
 
-    async def handle_sse(self, http: HttpRequest, view: View | None) -> None:
+    async def handle_sse(self, http: GatewayRequest, view: View | None) -> None:
         """Answer one request of the older SSE: a stream to the client, and a POST for each of its messages.
 
         The first event of the stream names the address for the messages. Some hosts know no other transport.
@@ -523,9 +525,9 @@ class Endpoint:
             await http.respond(exc.status, exc.body)
 
 
-async def serve_stream(session: Connection, http: HttpRequest, first: bytes) -> None:
+async def serve_stream(session: ClientConnection, http: GatewayRequest, first: bytes) -> None:
     """Send what a session is told until its client hangs up or does not read, or it ends."""
-    outbox = Outbox(start_stream(http.send), frame=event)
+    outbox = ClientOutbox(start_stream(http.send), frame=event)
     outbox.put(first)
     if session.outbox is not None:
         await session.outbox.close(flush=False)

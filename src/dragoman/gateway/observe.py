@@ -16,7 +16,7 @@ from dragoman.trust.sanitizing import for_log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.request import ClientRequest
     from dragoman.manager.manager import McpManager
     from dragoman.observe.telemetry import ServerSpan
 
@@ -65,7 +65,7 @@ class Observer:
         self._ended: Counter[tuple[str, str]] = Counter()
         """What was counted for users who have ended, by counter and server: a counter never falls."""
 
-    def begin(self, request: Request) -> Seen:
+    def begin(self, request: ClientRequest) -> Seen:
         """Begin to count a request."""
         self.in_progress += 1
         span = serving(request.method, request.params, version=request.version, request_id=request.id)
@@ -73,7 +73,7 @@ class Observer:
             span.__enter__()
         return Seen(span)
 
-    def end(self, request: Request, seen: Seen, *, is_known: bool) -> None:
+    def end(self, request: ClientRequest, seen: Seen, *, is_known: bool) -> None:
         """Count how it ended.
 
         Args:
@@ -176,7 +176,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def _line(request: Request, method: str, outcome: str, seconds: float) -> str:
+def _line(request: ClientRequest, method: str, outcome: str, seconds: float) -> str:
     params = request.params
     subject = next((str(params[key]) for key in _SUBJECTS if key in params), "")
     arguments = summary(params["arguments"]) if params.get("arguments") else ""

@@ -28,7 +28,7 @@ def line(message: Mapping[str, Any]) -> bytes:
     return encode(message) + b"\n"
 
 
-class Outbox:
+class ClientOutbox:
     """What waits for one client, in order."""
 
     def __init__(

@@ -95,7 +95,7 @@ def _without_hidden(value: Any) -> Any:
     return value
 
 
-class Exchange:
+class ClientExchange:
     """One request of a client in progress: as it is here, that of a program, which cannot be asked."""
 
     def __init__(self, client: object = None) -> None:
@@ -128,7 +128,7 @@ class Questions:
 
     def __init__(self) -> None:
         self._forward: Forward | None = None
-        self._opened: dict[tuple[str, str], Exchange] = {}
+        self._opened: dict[tuple[str, str], ClientExchange] = {}
         """Who was asked to open an address, by server and the id of the question."""
         self._listeners: set[Callable[[str, Mapping[str, Any]], None]] = set()
 
@@ -175,7 +175,7 @@ class Questions:
 
         return ask
 
-    def _remember(self, server: str, params: Mapping[str, Any], exchange: Exchange) -> None:
+    def _remember(self, server: str, params: Mapping[str, Any], exchange: ClientExchange) -> None:
         if isinstance(key := params.get("elicitationId"), str):
             self._opened[server, key] = exchange
             if len(self._opened) > MAX_OPENED:
@@ -191,7 +191,7 @@ class Questions:
         async def approve(request: CallRequest) -> bool:
             exchange = current_caller.get()
             if exchange is not None:
-                return await cast("Exchange", exchange).approve(request)
+                return await cast("ClientExchange", exchange).approve(request)
             answer = given(request) if given is not None else False
             return await answer if inspect.isawaitable(answer) else answer
 
@@ -213,12 +213,13 @@ class Questions:
 
         return log
 
-    def _asked(self, server: str) -> Exchange | None:
+    def _asked(self, server: str) -> ClientExchange | None:
         """Return the request that a question or a log message is about; `None` if no client is meant.
 
         Raises:
             SeveralClientsError: It may be about requests of several clients.
         """
-        if (own := current_caller.get()) is not None:
-            return cast("Exchange", own)
-        return None if self._forward is None else cast("Exchange | None", self._forward.sole_caller(server))
+        asking = current_caller.get()
+        if asking is None and self._forward is not None:
+            asking = self._forward.sole_caller(server)
+        return cast("ClientExchange | None", asking)

@@ -11,7 +11,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.questions import Exchange, approval_form, framed, says_yes
+from dragoman.gateway.questions import ClientExchange, approval_form, framed, says_yes
 from dragoman.gateway.states import subject_of
 from dragoman.server.protocol.envelope import (
     CLIENT_INFO_META_KEY,
@@ -28,7 +28,7 @@ from dragoman.trust.sanitizing import for_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dragoman.gateway.connection import Connection
+    from dragoman.gateway.connection import ClientConnection
     from dragoman.model import CallRequest
     from dragoman.server.protocol.rounds import Held
 
@@ -41,7 +41,7 @@ APPROVAL = "dragoman_approval"
 """The key of the question whether a call may be made."""
 
 
-class Request:
+class ClientRequest:
     """One request of a client."""
 
     __slots__ = ("capabilities", "client", "id", "method", "params", "principal", "put", "version")
@@ -54,7 +54,7 @@ class Request:
         capabilities: Mapping[str, Any],
         put: Callable[[Mapping[str, Any]], None],
         principal: str = "",
-        client: Connection | None = None,
+        client: ClientConnection | None = None,
     ) -> None:
         """Take a request whose envelope is checked.
 
@@ -76,7 +76,7 @@ class Request:
         self.client = client
 
     @property
-    def peer(self) -> Connection | None:
+    def peer(self) -> ClientConnection | None:
         """The client, if it is of the older protocol and can be asked in between."""
         return None if self.is_modern else self.client
 
@@ -137,10 +137,10 @@ def wants_level(wanted: str, params: Mapping[str, Any]) -> bool:
     return wanted in LEVELS and level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)
 
 
-class AskedNow(Exchange):
+class AskedNow(ClientExchange):
     """A request of an older client, which is asked while the request goes on."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ClientRequest) -> None:
         super().__init__(request.client)
         self._request = request
 
@@ -179,10 +179,10 @@ class AskedNow(Exchange):
         self._request.log(params)
 
 
-class AskedInRounds(Exchange):
+class AskedInRounds(ClientExchange):
     """A request of a modern client, which is asked by the result of its round."""
 
-    def __init__(self, request: Request, *, approved: Sequence[str] = (), refused: str = "") -> None:
+    def __init__(self, request: ClientRequest, *, approved: Sequence[str] = (), refused: str = "") -> None:
         """Prepare the first or a later round.
 
         Args:

@@ -26,7 +26,7 @@ from dragoman.server.protocol.rounds import HOLD_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.request import ClientRequest
     from dragoman.model import CallRequest
 
 logger = logging.getLogger("dragoman")
@@ -72,7 +72,7 @@ class States:
         self._used: dict[bytes, float] = {}
         """States that are used up, with the time when they expire; the oldest first."""
 
-    def seal(self, state: State, request: Request, only: str | None) -> str:
+    def seal(self, state: State, request: ClientRequest, only: str | None) -> str:
         """Return a state that this request alone can come back with."""
         nonce = os.urandom(_NONCE)
         expiry = time.time() + HOLD_SECONDS
@@ -81,7 +81,7 @@ class States:
             nonce + self._ciphers[0].encrypt(nonce, text, _bound(request, only))
         ).decode()
 
-    def open(self, sealed: object, request: Request, only: str | None) -> State:
+    def open(self, sealed: object, request: ClientRequest, only: str | None) -> State:
         """Return what is inside; an approval is used up by that.
 
         Raises:
@@ -136,7 +136,7 @@ def _decoded(text: str) -> bytes:
     return raw
 
 
-def _bound(request: Request, only: str | None) -> bytes:
+def _bound(request: ClientRequest, only: str | None) -> bytes:
     """Return what a state belongs to."""
     params: Mapping[str, Any] = request.params
     target = str(params.get("uri") if request.method == "resources/read" else params.get("name"))

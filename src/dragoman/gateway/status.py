@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dragoman.errors import ConfigError, DragomanError
-from dragoman.struct import Report, encoded
+from dragoman.struct import Report
 from dragoman.trust.addresses import is_loopback, split_url
+from dragoman.trust.encoding import encoded
 from dragoman.trust.sanitizing import for_remote
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dragoman.gateway.outbox import Outbox
+from dragoman.gateway.outbox import ClientOutbox
 from dragoman.server.protocol.envelope import MCPError, decode, error_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def serve_stdio(gateway: Gateway) -> None:
         loop.call_soon_threadsafe(lines.put_nowait, line)
 
     threading.Thread(target=_read, args=(source, deliver), name="dragoman stdin", daemon=True).start()
-    outbox = Outbox(_Writer(sink, loop).write)
+    outbox = ClientOutbox(_Writer(sink, loop).write)
 
     async def take() -> None:
         while (line := await lines.get()) is not None:

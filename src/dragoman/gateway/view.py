@@ -53,6 +53,7 @@ from dragoman.tools.export.neutral import neutral_texts
 from dragoman.tools.names import COMMON, Pair, assign
 from dragoman.tools.search.finders import CALL
 from dragoman.tools.search.missing import missing_servers
+from dragoman.trust.masking import details
 from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
 from dragoman.version import VERSION
 
@@ -60,14 +61,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from dragoman.gateway.announce import Announcer
-    from dragoman.gateway.connection import Connection
+    from dragoman.gateway.connection import ClientConnection
     from dragoman.gateway.gateway import Gateway
-    from dragoman.gateway.request import Request
+    from dragoman.gateway.request import ClientRequest
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
     Job: TypeAlias = Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]]
-    Handler: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
+    Handler: TypeAlias = Callable[[ClientRequest], Awaitable[Mapping[str, Any]]]
 
 logger = logging.getLogger("dragoman")
 
@@ -150,7 +151,7 @@ class View:
         """Return whether a method is answered."""
         return method in self._handlers
 
-    async def respond(self, request: Request) -> dict[str, Any]:
+    async def respond(self, request: ClientRequest) -> dict[str, Any]:
         """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised."""
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
@@ -170,7 +171,7 @@ class View:
             current_caller.reset(token)
             observer.end(request, seen, is_known=handler is not None)
 
-    def check_mirrored(self, request: Request, headers: Mapping[str, str]) -> None:
+    def check_mirrored(self, request: ClientRequest, headers: Mapping[str, str]) -> None:
         """Check the headers that mirror arguments of a tool call.
 
         Raises:
@@ -188,7 +189,7 @@ class View:
         if known[1] and (arguments is None or isinstance(arguments, dict)):
             check_mirrored(tool.input_schema, cast("dict[str, Any]", arguments or {}), headers)
 
-    def take_notification(self, method: str, peer: Connection | None) -> None:
+    def take_notification(self, method: str, peer: ClientConnection | None) -> None:
         """Take a notification of an older client."""
         if method == "notifications/initialized" and peer is not None:
             self.announcer.add(peer)
@@ -223,7 +224,7 @@ class View:
             msg = f"Resource not found: {exc}"
             raise MCPError(code=INVALID_PARAMS, message=msg, data={"uri": uri}) from exc
 
-    def page(self, names: Sequence[str], request: Request) -> tuple[Sequence[str], dict[str, str]]:
+    def page(self, names: Sequence[str], request: ClientRequest) -> tuple[Sequence[str], dict[str, str]]:
         """Return the names of a page, and the cursor of the next one.
 
         Raises:
@@ -251,7 +252,7 @@ class View:
 
     # The handshake
 
-    async def _initialize(self, request: Request) -> dict[str, Any]:
+    async def _initialize(self, request: ClientRequest) -> dict[str, Any]:
         return {
             "protocolVersion": agreed_version(request.params["protocolVersion"]),
             "capabilities": await self._capabilities(),
@@ -259,7 +260,7 @@ class View:
             **self._instructions(),
         }
 
-    async def _discover(self, _request: Request) -> dict[str, Any]:
+    async def _discover(self, _request: ClientRequest) -> dict[str, Any]:
         return {
             "supportedVersions": list(MODERN_PROTOCOL_VERSIONS),
             "capabilities": await self._capabilities(),
@@ -268,7 +269,7 @@ class View:
             "cacheScope": "private",
         }
 
-    async def _ping(self, _request: Request) -> dict[str, Any]:
+    async def _ping(self, _request: ClientRequest) -> dict[str, Any]:
         return {}
 
     async def _capabilities(self) -> dict[str, Any]:
@@ -293,7 +294,7 @@ class View:
 
     # Tools
 
-    async def _list_tools(self, request: Request) -> dict[str, Any]:
+    async def _list_tools(self, request: ClientRequest) -> dict[str, Any]:
         if not self._waited:
             # Many clients list once and never again.
             if starting := self._unlisted():
@@ -329,7 +330,7 @@ class View:
         found = self._mcp.registry.find(name if self.only is None else Pair(self.only, name))
         return found if found is not None and found.source == "mcp" else None
 
-    async def _call(self, request: Request) -> Mapping[str, Any]:
+    async def _call(self, request: ClientRequest) -> Mapping[str, Any]:
         name, arguments = request.params["name"], request.params.get("arguments")
         if self._finder is not None:
             if name == CALL:
@@ -399,7 +400,7 @@ class View:
 
     # Resources and prompts
 
-    async def _list(self, kind: Kind, request: Request) -> dict[str, Any]:
+    async def _list(self, kind: Kind, request: ClientRequest) -> dict[str, Any]:
         """Return a page of what the servers list, in the order of the servers' names and their own."""
         servers = [self.only] if self.only is not None else self._forward.connected()
         listings = await asyncio.gather(*(self._entries(kind, server) for server in servers))
@@ -434,11 +435,11 @@ class View:
             return own
         return ids.outer_prompt(server, own) if kind == "prompts" else ids.outer_uri(server, own)
 
-    async def _read(self, request: Request) -> Mapping[str, Any]:
+    async def _read(self, request: ClientRequest) -> Mapping[str, Any]:
         server, uri = await self.owner(request.params["uri"])
         return await self._pass_on(request, server, {"uri": uri}, self._forward.read)
 
-    async def _get_prompt(self, request: Request) -> Mapping[str, Any]:
+    async def _get_prompt(self, request: ClientRequest) -> Mapping[str, Any]:
         server, name = self._prompt(request.params["name"])
         arguments = request.params.get("arguments")
         fields = {"name": name, **({"arguments": arguments} if arguments else {})}
@@ -446,7 +447,7 @@ class View:
 
     async def _pass_on(
         self,
-        request: Request,
+        request: ClientRequest,
         server: str,
         fields: Mapping[str, Any],
         send: Callable[..., Awaitable[Mapping[str, Any]]],
@@ -460,7 +461,7 @@ class View:
 
         return self._outer(await self._run(request, server, job), server)
 
-    async def _complete(self, request: Request) -> Mapping[str, Any]:
+    async def _complete(self, request: ClientRequest) -> Mapping[str, Any]:
         given = request.params
         ref = dict(given["ref"])
         if ref.get("type") == "ref/prompt":
@@ -486,7 +487,7 @@ class View:
 
     # Requests that servers may interrupt with a question
 
-    def _onward_meta(self, request: Request) -> dict[str, Any] | None:
+    def _onward_meta(self, request: ClientRequest) -> dict[str, Any] | None:
         """Return the `_meta` that goes on: what belongs to the client, not to its connection.
 
         What the client can be asked goes on too, if it is the client that will be asked.
@@ -500,7 +501,7 @@ class View:
             kept[CLIENT_CAPABILITIES_META_KEY] = dict(request.capabilities)
         return kept or None
 
-    async def _run(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
+    async def _run(self, request: ClientRequest, server: str, job: Job) -> Mapping[str, Any]:
         """Run a request at a server; questions go to the client in the way that its protocol has."""
         try:
             if request.is_modern:
@@ -509,7 +510,7 @@ class View:
         except (DragomanError, TimeoutError) as exc:
             raise _refusal(exc) from exc
 
-    async def _run_round(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
+    async def _run_round(self, request: ClientRequest, server: str, job: Job) -> Mapping[str, Any]:
         """Run one round of a modern request, and seal what its client has to come back with."""
         states, inputs = self._gateway.states, inputs_of(request.params)
         state = State()
@@ -554,7 +555,7 @@ class View:
 
     async def _round(
         self,
-        request: Request,
+        request: ClientRequest,
         server: str,
         job: Job,
         *,
@@ -592,7 +593,7 @@ class View:
 
     # Subscriptions and log messages
 
-    async def _subscribe(self, request: Request) -> dict[str, Any]:
+    async def _subscribe(self, request: ClientRequest) -> dict[str, Any]:
         key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key not in peer.subscribed:
@@ -606,7 +607,7 @@ class View:
             peer.subscribed.add(key)
         return {}
 
-    async def _unsubscribe(self, request: Request) -> dict[str, Any]:
+    async def _unsubscribe(self, request: ClientRequest) -> dict[str, Any]:
         key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key in peer.subscribed:
@@ -614,7 +615,7 @@ class View:
             await self.announcer.unsubscribe(*key)
         return {}
 
-    async def _set_level(self, request: Request) -> dict[str, Any]:
+    async def _set_level(self, request: ClientRequest) -> dict[str, Any]:
         if request.peer is not None:
             request.peer.level = request.params["level"]
         if level := self.announcer.lowest_level():
@@ -622,7 +623,7 @@ class View:
         return {}
 
 
-def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+def _passed_on(request: ClientRequest, answer: Mapping[str, Any], server: str) -> Mapping[str, Any]:
     """Return a server's request for input for the client, with the server's name on each question.
 
     Raises:
@@ -662,7 +663,8 @@ def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
     """Return the protocol's error for ours; one of a server is passed on, without hidden text."""
     if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
         cause = exc.__cause__
-        message = cause.message if isinstance(cause, MCPError) else exc.message
+        # Hosts show a model the message only.
+        message = f"{cause.message}{details(exc.data)}" if isinstance(cause, MCPError) else exc.message
         return MCPError(code=exc.rpc_code, message=for_model(message), data=exc.data)
     said = for_remote(str(exc))
     if isinstance(exc, UnknownToolError | UnknownServerError):

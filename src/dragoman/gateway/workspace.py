@@ -51,7 +51,7 @@ current_handlers: ContextVar[Handlers | None] = ContextVar("current_handlers", d
 """What answers the questions about calls of the current command."""
 
 
-class Place(Struct):
+class ClientPlace(Struct):
     """Where a client is: what decides about its servers."""
 
     root: str
@@ -154,7 +154,7 @@ async def _approve(request: CallRequest) -> bool:
 class Workspaces:
     """All workspaces of a daemon."""
 
-    def __init__(self, load: Callable[[Place], Settings], shared: SharedConnections) -> None:
+    def __init__(self, load: Callable[[ClientPlace], Settings], shared: SharedConnections) -> None:
         """Use these.
 
         Args:
@@ -168,7 +168,7 @@ class Workspaces:
         self._open: dict[tuple[str, Trust], asyncio.Task[Workspace]] = {}
         self._replaced: list[Workspace] = []
 
-    def settings(self, place: Place) -> Settings:
+    def settings(self, place: ClientPlace) -> Settings:
         """Return the configuration of a place; files that have changed are read again. For any thread."""
         key = place.key()
         with self._loading:
@@ -187,7 +187,9 @@ class Workspaces:
         return found
 
     @asynccontextmanager
-    async def use(self, place: Place, settings: Settings, trust: Trust = "warn") -> AsyncGenerator[Workspace]:
+    async def use(
+        self, place: ClientPlace, settings: Settings, trust: Trust = "warn"
+    ) -> AsyncGenerator[Workspace]:
         """Use the workspace of a place; it is opened if there is none with this configuration."""
         key = (place.key(), trust)
         task = self._open.get(key)
@@ -206,7 +208,7 @@ class Workspaces:
             workspace.last_used = time.monotonic()
 
     async def _make(
-        self, before: Workspace | None, place: Place, settings: Settings, trust: Trust
+        self, before: Workspace | None, place: ClientPlace, settings: Settings, trust: Trust
     ) -> Workspace:
         module = await late_import_module("dragoman.gateway.questions")
         workspace = Workspace(

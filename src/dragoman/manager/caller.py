@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from dragoman.call import Caller
+    from dragoman.call import ToolCaller
     from dragoman.manager.manager import McpManager
     from dragoman.model import ApprovalHandler
     from dragoman.storage.results import ResultStore
@@ -31,7 +31,7 @@ def caller_of(
     ask: bool | ApprovalHandler = False,
     while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
     returns_questions: bool = False,
-) -> Caller:
+) -> ToolCaller:
     """Return a function that calls the tools of a manager.
 
     Args:

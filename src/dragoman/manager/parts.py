@@ -21,6 +21,7 @@ from dragoman.manager.subscriptions import Subscriptions
 from dragoman.model import Handlers, UserLimits
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
+from dragoman.observe.turns import CallThrottle, FailureLog
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
@@ -68,8 +69,8 @@ class UserContext(Struct, kw_only=True):
     """The connections that several managers share."""
     room: Room | None = None
     """The place that this user takes up among all users."""
-    program_calls: Callable[[], CallContext] | None = None
-    """For a user: returns what the calls of the program need, to share its turns and its log of failures."""
+    failures: FailureLog = field(default_factory=FailureLog)
+    throttle: CallThrottle = field(default_factory=CallThrottle)
     make_func: Callable[..., Callable[..., Any]] = remote_tool
     """Makes the `func` of a tool: from its server, its name and what runs it."""
 
@@ -214,7 +215,7 @@ class Parts:
         """What calls need; the pipeline of calls is imported for it."""
         from dragoman.call import CallContext  # Loaded after the start, or by the first call in a thread.
 
-        context = CallContext(
+        return CallContext(
             registry=self.registry,
             supervisors=self.supervisors,
             publish=self.bus.publish,
@@ -228,11 +229,9 @@ class Parts:
             names_server=self._names_server,
             server_key=self.server_key,
             user=self.user,
+            failures=self.context.failures,
+            throttle=self.context.throttle,
         )
-        if self.context.program_calls is None:
-            return context
-        program = self.context.program_calls()
-        return context.replace(failures=program.failures, throttle=program.throttle)
 
     def _names_server(self, spec: ServerSpec, name: str | Pair) -> bool:
         return names_server(spec.naming or self.settings.naming, spec.name, name)

@@ -31,7 +31,7 @@ from dragoman.server.protocol.context import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.tools.registry import SLICE
-from dragoman.trust.layers import name_conflict, without_effect
+from dragoman.trust.layers import name_conflict, with_program, without_effect
 from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
@@ -471,12 +471,13 @@ class ServerPool(Observer):
         """Log which settings of the project have no effect, unless they had none before."""
         for spec in self.settings.unapproved:
             if spec not in before.unapproved:
-                logger.warning("%s", name_conflict(spec))
+                logger.warning("%s", with_program(name_conflict(spec), self.settings))
         idle = without_effect(self.settings)
         if idle and idle != without_effect(before):
             text = "%s: the project's settings (%s) are not approved and not in effect for your servers: %s"
             keys = ", ".join(dict.fromkeys(one.key for one in idle))
-            logger.warning(text, idle[0].source, keys, "review them with `dragoman trust approve --settings`")
+            hint = with_program("review them with `dragoman trust approve --settings`", self.settings)
+            logger.warning(text, idle[0].source, keys, hint)
 
     def _run_in_background(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(job, name="dragoman server pool")

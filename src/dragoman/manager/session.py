@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
+
+from dragoman.errors import DragomanError
+from dragoman.manager.subscriptions import LogLevel
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.manager.resources import Resources
-    from dragoman.manager.subscriptions import LogLevel, Subscriptions
+    from dragoman.manager.subscriptions import Subscriptions
 
 
 class SessionRequests:
@@ -24,8 +28,11 @@ class SessionRequests:
 
         Raises:
             CallDeniedError: The policy does not allow that prompt or template.
-            DragomanError: The server does not answer.
+            DragomanError: The server does not answer, or `ref` is of another form.
         """
+        if ("name" in ref) == ("uri" in ref):
+            msg = "a completion is about one prompt or one template"
+            raise DragomanError(msg, hint='give `{"name": PROMPT}` or `{"uri": TEMPLATE}`')
         return await self._resources.complete(ref, argument, value, server=server)
 
     async def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
@@ -33,7 +40,11 @@ class SessionRequests:
 
         Raises:
             UnknownServerError: No server has this name.
+            DragomanError: This is not a level.
         """
+        if level not in get_args(LogLevel):
+            msg = f"`{level}` is not a level of log messages"
+            raise DragomanError(msg, hint=f"levels: {', '.join(get_args(LogLevel))}")
         await self._subscriptions.set_log_level(level, server, self._resources.connected(server))
 
     async def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
@@ -43,5 +54,12 @@ class SessionRequests:
 
         Raises:
             UnknownServerError: No server has this name.
+            DragomanError: One of them is not a URI.
         """
-        await self._subscriptions.set_roots(roots, server, self._resources.connected(server))
+        # A text is an iterable of its letters, none of which is a URI.
+        given = list(roots)
+        wrong = [root for root in given if (parts := split_url(root)) is None or not parts.scheme]
+        if wrong:
+            msg = f"`{roots if isinstance(roots, str) else wrong[0]}` is not a URI in a list of roots"
+            raise DragomanError(msg, hint="give a list such as `[Path(folder).as_uri()]`")
+        await self._subscriptions.set_roots(given, server, self._resources.connected(server))

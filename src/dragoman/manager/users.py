@@ -253,12 +253,7 @@ class UserLifetime(Lifetime):
             program.given.replace(handlers=self._own.handlers(), env=self._own.environment),
             registry=ToolRegistry(),
             # The rest is shared: processes, slots, what is known of failures, one turn of the event loop.
-            context=program.context.replace(
-                user=user,
-                gate=program.gate,
-                room=_Room(siblings, self),
-                program_calls=lambda: program.call_context,
-            ),
+            context=program.context.replace(user=user, gate=program.gate, room=_Room(siblings, self)),
             trust_project=program.trust_project,
             cache=False,
             policy=options.policy,

@@ -56,7 +56,9 @@ class Key(_Documented, kw_only=True):
     is_of_process: bool = False
     """Whether servers with different values cannot share one process."""
     mask: Literal["", "command", "words", "url", "value"] = ""
-    """How secrets in it are masked: those in a command line, in arguments, in an address, or all of it."""
+    """How secrets in it are masked: those in a command line, in arguments, in an address, or all of it.
+
+    `trust.encoding` masks such a field wherever it is shown, and no `repr` has it."""
     is_always_shown: bool = False
     """Whether `config show --json` has it although it is the default."""
     # Filled in by `keys`
@@ -100,6 +102,10 @@ def keys(kind: type[Any]) -> Mapping[str, Key]:
     found: dict[str, Key] = {}
     for cls in reversed(kind.__mro__):
         for name, hint in getattr(cls, "__annotations__", {}).items():
+            if not hasattr(hint, "__metadata__") and "Key(" in str(hint):
+                # What it marks as secret would be shown.
+                msg = f"the annotation of {cls.__name__}.{name} is a text, so its key is not found"
+                raise TypeError(msg)
             for key in getattr(hint, "__metadata__", ()):
                 if isinstance(key, Key):
                     found[name] = key.replace(

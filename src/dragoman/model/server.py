@@ -63,7 +63,7 @@ class _CommandLine(Struct):
         str, Key("the program to start; never a shell", spellings=("cmd",), is_template=True, mask="command")
     ]
     args: Annotated[
-        Sequence[str], HIDDEN, Key("its arguments", is_template=True, mask="words", is_always_shown=True)
+        Sequence[str], Key("its arguments", is_template=True, mask="words", is_always_shown=True)
     ] = ()
 
 
@@ -72,7 +72,6 @@ class Stdio(_CommandLine, kw_only=True):
 
     env: Annotated[
         Mapping[str, str | None],
-        HIDDEN,
         Key(
             "environment variables of the process, besides the inherited ones; `null` removes one",
             spellings=("envs", "environment"),
@@ -161,7 +160,6 @@ class Tls(Struct, kw_only=True):
 class _Address(Struct):
     url: Annotated[
         str,
-        HIDDEN,
         Key(
             "the address of a remote server",
             spellings=("uri", "httpUrl", "serverUrl", "server_url", "baseUrl", "base_url"),
@@ -174,7 +172,6 @@ class _Address(Struct):
 class _Remote(_Address, kw_only=True):
     headers: Annotated[
         Mapping[str, str],
-        HIDDEN,
         Key("headers of each request", spellings=("http_headers",), is_template=True, mask="value"),
     ] = field(default_factory=dict[str, str])
     alternate: Annotated[
@@ -228,7 +225,6 @@ class Auth(Struct, kw_only=True):
     client_id: Annotated[str | None, Key("the id of this client", is_template=True)] = None
     client_secret: Annotated[
         str | None,
-        HIDDEN,
         Key("its secret; write a variable, not the secret itself", is_template=True, mask="value"),
     ] = None
     scopes: Annotated[Sequence[str], Key("the scopes to ask for")] = ()
@@ -270,13 +266,11 @@ class Auth(Struct, kw_only=True):
     ] = None
     private_key: Annotated[
         str | None,
-        HIDDEN,
         Key("for `private_key_jwt`: the key as PEM, or the path of its file", is_template=True, mask="value"),
     ] = None
     signing_algorithm: Annotated[str, Key("for `private_key_jwt`: the algorithm of the signature")] = "RS256"
     assertion: Annotated[
         str | None,
-        HIDDEN,
         Key(
             "for `jwt_bearer`: the signed token of this workload, or the path of its file",
             is_template=True,
@@ -285,7 +279,6 @@ class Auth(Struct, kw_only=True):
     ] = None
     id_token: Annotated[
         str | None,
-        HIDDEN,
         Key(
             "for `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file",
             is_template=True,
@@ -302,7 +295,7 @@ class Auth(Struct, kw_only=True):
         str | None, Key("this client at the identity provider, if it wants to know", is_template=True)
     ] = None
     idp_client_secret: Annotated[
-        str | None, HIDDEN, Key("the secret of `idp_client_id`", is_template=True, mask="value")
+        str | None, Key("the secret of `idp_client_id`", is_template=True, mask="value")
     ] = None
     client_metadata_url: Annotated[
         str | None,

@@ -49,7 +49,7 @@ MAX_MESSAGE_CHARS = 300
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Peer(Struct, kw_only=True):
+class TracedServer(Struct, kw_only=True):
     """The server at the other end of a connection; made once for each connection."""
 
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -64,7 +64,7 @@ class Peer(Struct, kw_only=True):
         *,
         protocol_version: str = "",
         session_id: str = "",
-    ) -> Peer:
+    ) -> TracedServer:
         """Describe the server behind a transport.
 
         Args:
@@ -198,8 +198,8 @@ class Telemetry:
         )
 
     def request(
-        self, method: str, peer: Peer, *, tool: str = "", prompt: str = "", resource: str = ""
-    ) -> Request:
+        self, method: str, peer: TracedServer, *, tool: str = "", prompt: str = "", resource: str = ""
+    ) -> TracedRequest:
         """Return a context manager around sending one request.
 
         Args:
@@ -220,9 +220,9 @@ class Telemetry:
         if peer.session_id:
             details["mcp.session.id"] = peer.session_id
         name = f"{method} {target}" if (target := tool or prompt) else method
-        return Request(self, name, about, details)
+        return TracedRequest(self, name, about, details)
 
-    def session_ended(self, peer: Peer, seconds: float, error: BaseException | None = None) -> None:
+    def session_ended(self, peer: TracedServer, seconds: float, error: BaseException | None = None) -> None:
         """Record how long a session lasted, and the error that ended it, if any."""
         about = dict(peer.attributes)
         if error is not None:
@@ -230,7 +230,7 @@ class Telemetry:
         self._sessions.record(seconds, about)
 
 
-class Request:
+class TracedRequest:
     """One request; a context manager, entered and left by the task that sends it."""
 
     __slots__ = (

@@ -228,7 +228,7 @@ class Connection:
         *,
         events: ConnectionEvents,
         env: Mapping[str, str],
-        era: sdk.Era | None = None,
+        known_protocol: sdk.KnownProtocol | None = None,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = math.inf,
         handlers: Handlers | None = None,
@@ -238,7 +238,7 @@ class Connection:
     ) -> None:
         self.spec = spec
         self.attempt = attempt_of(transport, events.on_stage)
-        self.era = era
+        self.known_protocol = known_protocol
         """The protocol generation: of the last connection, then of this one."""
         self.tools: list[dict[str, Any]] = []
         """The raw listing of the server's tools."""
@@ -385,11 +385,12 @@ class Connection:
                 "%s: the server exited when asked for its protocol version; trying the older protocol",
                 self.spec.name,
             )
-            self.era, self.attempt = sdk.Era("legacy"), attempt_of(transport, self._events.on_stage)
+            self.known_protocol = sdk.KnownProtocol("legacy")
+            self.attempt = attempt_of(transport, self._events.on_stage)
             try:
                 await self._serve(transport, max(1.0, until - self._loop.time()))
             except ConnectError:
-                self.era = None
+                self.known_protocol = None
                 raise
 
     async def _serve(self, transport: Transport, seconds: float) -> None:
@@ -415,7 +416,7 @@ class Connection:
                     transport,
                     env=self._env,
                     attempt=self.attempt,
-                    era=self.era,
+                    known_protocol=self.known_protocol,
                     on_end=self._on_end,
                     changed=self._on_changed,
                     answers=self._answers,
@@ -453,7 +454,7 @@ class Connection:
             raise failure
         if failure is not None:
             if sdk.is_answer(failure):
-                self.era = None
+                self.known_protocol = None
             raise sdk.connect_error(failure, self.spec, self.attempt) from failure
 
     async def _take_slot(self) -> Callable[[], None]:
@@ -475,12 +476,12 @@ class Connection:
     async def _stay(self, session: sdk.Session, scope: anyio.CancelScope) -> None:
         if not self._lost.done() and not self._leave.done():
             self._session = session
-            self.era = session.era
+            self.known_protocol = session.known_protocol
             self._events.on_ready(self)
             if self._relist_due.is_set():
                 self._relist()
             self._start(self._keep_probing(session))
-            if session.era.mode != "legacy":
+            if session.known_protocol.mode != "legacy":
                 self._start(session.watch_changes(self._on_changed))
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
@@ -497,8 +498,9 @@ class Connection:
         try:
             self.tools = await self._vetted(session)
         except Exception as exc:
-            # A server that was modern last time may have been downgraded: connect again and ask for its era.
-            if self._lost.done() or (self.era is not None and self.era.discover is not None):
+            # A server that was modern last time may have been downgraded: connect again and ask again.
+            known = self.known_protocol
+            if self._lost.done() or (known is not None and known.discover is not None):
                 raise
             self.listing_error = sdk.connect_error(exc, self.spec, self.attempt)
             if isinstance(self.listing_error, AuthRequiredError):
@@ -551,6 +553,9 @@ class Connection:
             alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._health_check_interval)))
             misses = 0 if alive or self.calls or session.received != heard else misses + 1
             heard = session.received
+            if misses:
+                # A call that comes meanwhile goes to a fallback.
+                self._check_now(session)
             if misses >= PROBE_MISSES:
                 self._on_end(ConnectionEnd(reason=f"it did not answer {misses} probes"))
                 return

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dragoman.server.connection import Connection
     from dragoman.server.protocol.deadlines import Deadline
     from dragoman.server.protocol.outgoing import Outgoing
-    from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.sdk import KnownProtocol
     from dragoman.server.protocol.session import Session
     from dragoman.tools.result.render import ServerAnswer
 
@@ -377,9 +377,9 @@ class Lease:
         return found if self._sees_stderr else found.replace(stderr=None, on_stage=None)
 
     @property
-    def era(self) -> Era | None:
+    def known_protocol(self) -> KnownProtocol | None:
         """The protocol generation."""
-        return self._hub.connection.era
+        return self._hub.connection.known_protocol
 
     @property
     def tools(self) -> list[dict[str, Any]]:

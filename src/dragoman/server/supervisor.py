@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.deadlines import Deadline
-    from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.sdk import KnownProtocol
     from dragoman.server.protocol.session import Session
     from dragoman.server.sharing import SharedConnections
 
@@ -165,7 +165,7 @@ class Supervisor(ConnectionEvents):
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
-        self._era: Era | None = None
+        self._known_protocol: KnownProtocol | None = None
         self.server_version = ""
         """The version that the server reported when it last connected, sanitized and without secrets."""
         self.tools = 0
@@ -695,7 +695,7 @@ class Supervisor(ConnectionEvents):
                 transport,
                 events=events,
                 env=copy_of(self._expansion.env),
-                era=self._era,
+                known_protocol=self._known_protocol,
                 slots=self._slots,
                 health_check_interval=self._health_check_interval,
                 handlers=handlers,
@@ -715,7 +715,7 @@ class Supervisor(ConnectionEvents):
         try:
             await connection.serve()
         finally:
-            self._era = connection.era
+            self._known_protocol = connection.known_protocol
             self._stderr = connection.attempt.stderr or self._stderr
 
     def _wait_for_room(self, why: DragomanError) -> None:
@@ -761,8 +761,9 @@ class Supervisor(ConnectionEvents):
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
+        said = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
         for text in filter(None, (self._texts.connected, self._texts.loaded)):
-            logger.info("%s", fill(text, server=self.spec.name, count=self.tools))
+            logger.info("%s", fill(text, server=self.spec.name, count=self.tools, tools=said))
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         """Offer the tools of a later listing, or withdraw them if it failed."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 VERSION = 2
+_READ = (1, 2)
+"""Version 1 is that of dragoman 0.2: a tool that shows a secret may be missing until the next listing."""
 MAX_BYTES = 8 * 2**20
 """A larger manifest is not written and not read."""
 MAX_MANIFESTS = 256
@@ -225,10 +227,11 @@ def _entries(content: bytes) -> list[Entry]:
     if not first.startswith(_MAGIC):
         msg = "is damaged"
         raise _UnusableError(msg)
-    if not first.startswith(_MAGIC + b"%d " % VERSION):
+    version = next((one for one in _READ if first.startswith(_MAGIC + b"%d " % one)), None)
+    if version is None:
         msg = "was written by another version"
         raise _UnusableError(msg)
-    if _head_line(body) != first + b"\n":
+    if _head_line(body, version) != first + b"\n":
         msg = "is damaged"
         raise _UnusableError(msg)
     line, *schemas = body.decode("ascii", "replace").split("\n")
@@ -249,8 +252,8 @@ def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
     )
 
 
-def _head_line(body: bytes) -> bytes:
-    return _MAGIC + b"%d %08x\n" % (VERSION, zlib.crc32(body))
+def _head_line(body: bytes, version: int = VERSION) -> bytes:
+    return _MAGIC + b"%d %08x\n" % (version, zlib.crc32(body))
 
 
 def _json(value: object) -> str:

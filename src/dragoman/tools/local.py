@@ -180,7 +180,7 @@ class LocalTool(ToolDef, Generic[P, R_co], kw_only=True, eq=False):
 
     function: Annotated[Callable[P, R_co], HIDDEN]
     """The decorated function; calling the tool calls it, without conversion."""
-    _reader: Annotated[_Reader, HIDDEN]
+    _reader: Annotated[_HintReader, HIDDEN]
     _binds_class: Annotated[bool, HIDDEN] = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -271,7 +271,7 @@ def tool(
             msg = "a tool needs a name: use `@tool(name=…)`, or decorate a function that has one"
             raise TypeError(msg)
         text = read_docstring(inspect.getdoc(function) or "")
-        reader = _Reader(called, function, nearby, text.parameters)
+        reader = _HintReader(called, function, nearby, text.parameters)
         # The name may be defined later; if it is still unknown at the first use, that is an error.
         with suppress(NameError):
             reader.read()
@@ -287,7 +287,7 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
-def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> LocalTool[..., Any]:
+def _made(reader: _HintReader, function: Callable[..., Any], **fields: Any) -> LocalTool[..., Any]:
     """Make a tool whose schemas are read at their first use."""
     made = LocalTool(
         name=reader.name,
@@ -302,7 +302,7 @@ def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> Local
     return made
 
 
-class _Reader:
+class _HintReader:
     """Turns a function's type hints into schemas and a converter for arguments."""
 
     def __init__(
@@ -319,9 +319,9 @@ class _Reader:
         self._signature, self.unbound = _signature_of(function, name)
         self._arguments: TypeAdapter[Any] | None = None
 
-    def bound_to(self, target: object) -> _Reader:
+    def bound_to(self, target: object) -> _HintReader:
         """Return the reader of the same method bound to an instance; schemas are reused."""
-        other = object.__new__(_Reader)
+        other = object.__new__(_HintReader)
         other.__dict__ = self.__dict__ | {"target": target, "unbound": False}
         return other
 

@@ -50,7 +50,7 @@ DIGEST_CHARS = 16
 _LETTER_OR_UNDERSCORE = re.compile(r"[A-Za-z_]")
 
 
-class Rule(Struct, dict=True):
+class NameRule(Struct, dict=True):
     """The names that an API allows."""
 
     characters: str
@@ -89,9 +89,9 @@ class Rule(Struct, dict=True):
         )
 
 
-COMMON = Rule("a-zA-Z0-9_-", 64)
+COMMON = NameRule("a-zA-Z0-9_-", 64)
 """What every model API takes behind the first character of a name."""
-EVERY_API = Rule("a-zA-Z0-9_-", 64, starts_with_letter=True)
+EVERY_API = NameRule("a-zA-Z0-9_-", 64, starts_with_letter=True)
 
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
@@ -133,7 +133,7 @@ def learn_spelling(names: Iterable[str]) -> None:
     _spelled(names)
 
 
-def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
+def assign(names: Iterable[str], rule: NameRule) -> dict[str, str]:
     """Return the alias of each name: legal, and never the same for two."""
     ordered = sorted(set(names))
     if rule.allows_all(ordered):
@@ -160,13 +160,13 @@ def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
     return aliases
 
 
-def alias_beside(name: str, rule: Rule, taken: Iterable[str]) -> str:
+def alias_beside(name: str, rule: NameRule, taken: Iterable[str]) -> str:
     """Return the alias of one name beside others that are in use."""
     alias, others = assign([name], rule)[name], set(taken)
     return alias if alias not in others else _hashed(name, alias, rule, others)
 
 
-def _cleaned(name: str, rule: Rule) -> tuple[str, bool]:
+def _cleaned(name: str, rule: NameRule) -> tuple[str, bool]:
     """Return a name without illegal characters, and whether nothing was lost."""
     is_faithful = not any(character.isalnum() for character in rule.illegal.findall(name))
     stem = rule.illegal.sub(lambda match: "__" if match[0] == ":" else "_", name)
@@ -177,7 +177,7 @@ def _cleaned(name: str, rule: Rule) -> tuple[str, bool]:
     return stem, is_faithful
 
 
-def _hashed(name: str, stem: str, rule: Rule, taken: set[str]) -> str:
+def _hashed(name: str, stem: str, rule: NameRule, taken: set[str]) -> str:
     head = stem[: rule.longest - DIGEST_CHARS - 1]
     attempt = 0
     while True:

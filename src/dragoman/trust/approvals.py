@@ -17,7 +17,7 @@ from dragoman.errors import ConnectError
 from dragoman.model import Stdio
 from dragoman.model.keys import keys
 from dragoman.struct import Struct, asdict, defaults, field, field_names
-from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
+from dragoman.trust.masking import mask_args, mask_command, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded
 
 if TYPE_CHECKING:
@@ -393,8 +393,8 @@ def _warnings(spec: ServerSpec, evidence: Evidence) -> Iterable[str]:
 def summary(spec: ServerSpec) -> str:
     """Return the command or URL of a server on one line without secrets, for errors, logs and the store."""
     if isinstance(spec.transport, Stdio):
-        command = mask_args(spec.transport.command.split(" "))
-        text = " ".join([*command, *map(shlex.quote, mask_args(spec.transport.args))])
+        command = mask_command(spec.transport.command)
+        text = " ".join([command, *map(shlex.quote, mask_args(spec.transport.args))])
     else:
         text = mask_url(spec.transport.url)
     return for_log(unfolded(text), 500)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import (
     CallDeniedError,
     ConfigError,
+    DragomanError,
     InvalidResultError,
     ToolFailedError,
 )
@@ -22,15 +23,15 @@ from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.model.keys import texts_of
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.error_masking import mask_error
-from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
+from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced, with_program
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_records import protect
 from dragoman.trust.pin_checker import PinChecker
 from dragoman.trust.policy import (
     STRICTNESS,
     Policy,
+    PolicyRequest,
     ReadPolicy,
-    Request,
     ask_by_default,
     combine,
     copied,
@@ -204,7 +205,7 @@ class Gate:
             return ""
         look = self._approvals.look(spec, self._root, self._inputs)
         if look.error is not None:
-            raise look.error
+            raise self._advised(look.error)
         return next(iter(look.evidence.programs.values()), "")
 
     def refusal(self, spec: ServerSpec) -> ConnectError | None:
@@ -212,12 +213,19 @@ class Gate:
         # A user's servers are those of the program, which has looked at them.
         if self._program is not None or not self.needs_approval(spec):
             return None
-        return self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
+        error = self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
+        return None if error is None else self._advised(error)
 
     def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
         """Return the error of each server that is not approved, by name; reads the files they refer to."""
         bound = [spec for spec in specs if self.needs_approval(spec)]
-        return self._approvals.refused(bound, self._root, self._inputs) if bound else {}
+        found = self._approvals.refused(bound, self._root, self._inputs) if bound else {}
+        return {name: self._advised(error) for name, error in found.items()}
+
+    def _advised(self, error: ConnectError) -> ConnectError:
+        """Have the commands in an error's hint read the configuration in use."""
+        error.hint = with_program(error.hint, self.settings)
+        return error
 
     def limits_of(self, spec: ServerSpec) -> Limits:
         """Return the limits of a server."""
@@ -326,6 +334,8 @@ class Gate:
         # Text from a tool is for the model: links in it must stay usable.
         from_tool = isinstance(error, ToolFailedError | InvalidResultError)
         mask_error(error, self.redactor, only_known=from_tool)
+        if isinstance(error, DragomanError):
+            error.hint = with_program(error.hint, self.settings)
 
     # Calls
 
@@ -405,7 +415,7 @@ class Gate:
         """Return whether the policy denies a resource or a prompt without asking a person."""
         return self._decide(_offer(kind, name, server, None)).action == "deny"
 
-    def _decide(self, request: Request, *, ask: bool | ApprovalHandler = False) -> Decision:
+    def _decide(self, request: PolicyRequest, *, ask: bool | ApprovalHandler = False) -> Decision:
         """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
         found = own = self._policy.decide(request)
         if self._program is not None:
@@ -418,7 +428,9 @@ class Gate:
     def _asked(self, *, ask: bool | ApprovalHandler) -> ApprovalHandler | None:
         return self._approval if isinstance(ask, bool) else ask
 
-    async def _permit(self, request: Request, name: str, *, ask: bool | ApprovalHandler = False) -> bool:
+    async def _permit(
+        self, request: PolicyRequest, name: str, *, ask: bool | ApprovalHandler = False
+    ) -> bool:
         decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
@@ -438,7 +450,7 @@ class Gate:
         return True
 
     async def _confirmed(
-        self, request: Request, name: str, decision: Decision, handler: ApprovalHandler
+        self, request: PolicyRequest, name: str, decision: Decision, handler: ApprovalHandler
     ) -> bool:
         question = CallRequest(
             server=request.server,
@@ -467,9 +479,9 @@ class Gate:
         return answer is True
 
 
-def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
+def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> PolicyRequest:
     given = {"uri": name} if arguments is None and kind == "resource" else arguments or {}
-    return Request(server=server, tool=name, kind=kind, arguments=given)
+    return PolicyRequest(server=server, tool=name, kind=kind, arguments=given)
 
 
 def secrets_of(
@@ -479,8 +491,8 @@ def secrets_of(
     return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
 
 
-def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Request:
-    return Request(
+def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> PolicyRequest:
+    return PolicyRequest(
         server=tool.server,
         tool=tool.original_name or tool.name,
         arguments=arguments,

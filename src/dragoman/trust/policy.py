@@ -149,7 +149,7 @@ class Rule(Struct, kw_only=True):
         return for_log(f"{self.scope}: {' '.join([self.action, *filter(None, parts)])}", 300)
 
 
-class Request(Struct, kw_only=True):
+class PolicyRequest(Struct, kw_only=True):
     """A call, or a request for a resource or a prompt, to decide about."""
 
     server: str
@@ -187,7 +187,7 @@ class Policy(Struct, kw_only=True):
     default_reason: str = ""
     """Where the default comes from, if it is a project's."""
 
-    def decide(self, request: Request) -> Decision:
+    def decide(self, request: PolicyRequest) -> Decision:
         """Return the decision about a call."""
         if not self.rules:
             return self._default()
@@ -200,7 +200,7 @@ class Policy(Struct, kw_only=True):
     def _default(self) -> Decision:
         return Decision(action=self.default, reason=self.default_reason, is_open=self.default == "allow")
 
-    def _decide(self, request: Request, annotations: Mapping[str, Any]) -> Decision:
+    def _decide(self, request: PolicyRequest, annotations: Mapping[str, Any]) -> Decision:
         decided: dict[str, Rule] = {}
         for rule in self.rules:
             if rule.scope not in decided and _is_met(rule, request, annotations):
@@ -230,7 +230,7 @@ _ASK = Policy(
 )
 
 
-def ask_by_default(request: Request) -> Decision:
+def ask_by_default(request: PolicyRequest) -> Decision:
     """Return the decision about a call of a model that no rule decides: ask, unless it only reads."""
     decision = _ASK.decide(request)
     return Decision(action=decision.action, reason=decision.reason)
@@ -254,7 +254,7 @@ def _strictness(decision: Decision) -> int:
     return STRICTNESS[decision.action]
 
 
-def _is_met(rule: Rule, request: Request, annotations: Mapping[str, Any]) -> bool:
+def _is_met(rule: Rule, request: PolicyRequest, annotations: Mapping[str, Any]) -> bool:
     return (
         _matches(request.server, rule.servers)
         and _is_about(rule, request)
@@ -263,7 +263,7 @@ def _is_met(rule: Rule, request: Request, annotations: Mapping[str, Any]) -> boo
     )
 
 
-def _is_about(rule: Rule, request: Request) -> bool:
+def _is_about(rule: Rule, request: PolicyRequest) -> bool:
     if not (rule.tools or rule.resources or rule.prompts):
         return request.kind == "tool" or not rule.annotations
     permits = rule.action == "allow"

@@ -313,11 +313,11 @@ class Redactor:
         self._memo_of: object = None
         """The memo of the program's redactor that ours is based on; it is replaced with every new value."""
         self._values: set[str] = set()
-        self._forms: dict[tuple[Kind, str], Form] = {}
+        self._forms: dict[tuple[Kind, str], WrittenForm] = {}
         self._seen = 0, _sorted(())
         """The number of forms of the values, and all of them by kind; computed when a text is masked."""
         self._memo: dict[str, str] = {}
-        self._passing: dict[str, dict[Kind, tuple[Form, ...]] | None] = {}
+        self._passing: dict[str, dict[Kind, tuple[WrittenForm, ...]] | None] = {}
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
@@ -390,12 +390,12 @@ class Redactor:
             form.text in reading.text for kind, reading in readings(text) for form in self._all_forms(kind)
         )
 
-    def _all_forms(self, kind: Kind) -> Iterator[Form]:
+    def _all_forms(self, kind: Kind) -> Iterator[WrittenForm]:
         if self._program is not None:
             yield from self._program._all_forms(kind)  # noqa: SLF001 -- of this class
         yield from self._own_forms(kind)
 
-    def _own_forms(self, kind: Kind) -> Iterator[Form]:
+    def _own_forms(self, kind: Kind) -> Iterator[WrittenForm]:
         count, seen = self._seen
         if count != len(self._forms):
             # Copying is atomic; iterating could clash with another thread that adds.
@@ -424,7 +424,7 @@ current_redactor: ContextVar[Redactor | None] = ContextVar("in_use", default=Non
 """The redactor for the connection that the current task opens, used by code that records its output."""
 
 
-class Form(NamedTuple):
+class WrittenForm(NamedTuple):
     """A value as it may be written, in one kind of reading."""
 
     kind: Kind
@@ -437,22 +437,22 @@ class Form(NamedTuple):
     """Its end, of the same length; empty if no fragment is masked."""
 
 
-def _form(kind: Kind, text: str, least: int | None = None) -> Form:
+def _form(kind: Kind, text: str, least: int | None = None) -> WrittenForm:
     if least is None:
         # The folders of a path are in many texts.
         least = len(text) if _looks_like_path(text) else _least(text)
     tail = text[-least:] if least < len(text) else ""
-    return Form(kind, text, _period(text), text[:least], "" if _is_word(tail) else tail)
+    return WrittenForm(kind, text, _period(text), text[:least], "" if _is_word(tail) else tail)
 
 
-def _sorted(forms: Iterable[Form]) -> dict[Kind, tuple[Form, ...]]:
-    found: dict[Kind, list[Form]] = {"text": [], "packed": [], "digits": []}
+def _sorted(forms: Iterable[WrittenForm]) -> dict[Kind, tuple[WrittenForm, ...]]:
+    found: dict[Kind, list[WrittenForm]] = {"text": [], "packed": [], "digits": []}
     for form in forms:
         found[form.kind].append(form)
     return {kind: tuple(some) for kind, some in found.items()}
 
 
-def _spans(text: str, forms: Iterable[Form]) -> list[tuple[int, int]]:
+def _spans(text: str, forms: Iterable[WrittenForm]) -> list[tuple[int, int]]:
     """Return the places where a text has one of the forms, or a fragment of one."""
     spans: list[tuple[int, int]] = []
     for _, form, period, head, tail in forms:
@@ -505,7 +505,7 @@ def _is_word(fragment: str) -> bool:
     return fragment.isalpha() and (fragment.islower() or fragment.isupper() or fragment.istitle())
 
 
-def _forms(value: str) -> Iterator[Form]:
+def _forms(value: str) -> Iterator[WrittenForm]:
     """Yield what to look for in each kind of reading."""
     value = value.strip()[:MAX_CHARS]
     lines = (line.strip() for line in value.splitlines())

@@ -10,7 +10,7 @@ import pytest
 from dragoman.cli.output import part_reports, save
 from dragoman.errors import DragomanError
 from dragoman.model import Part
-from dragoman.struct import encoded
+from dragoman.trust.encoding import encoded
 
 IMAGE = Part(kind="image", data=b"abc", mime_type="image/png", text="[image]")
 

@@ -13,7 +13,7 @@ from dragoman import Http, ServerSpec, Sse, Stdio
 from dragoman.cli import output
 from dragoman.errors import DragomanError, InvalidSpecError
 from dragoman.model import Note, Origin
-from dragoman.struct import encoded
+from dragoman.trust.encoding import encoded
 from dragoman.trust.masking import MASK
 
 

@@ -170,14 +170,14 @@ async def test_the_calls_of_a_session_can_be_looked_at_again(mcp: McpManager) ->
         "server",
         "state",
         "transport",
-        "era",
+        "protocol",
         "tools",
         "calls",
         "errors",
         "p50",
         "p95",
     ]
-    assert figures[1].split()[:7] == ["studio", "●", "ready", "stdio", "modern", "6", "2"]
+    assert figures[1].split()[:7] == ["studio", "●", "ready", "stdio", "2026-07-28", "6", "2"]
 
 
 async def test_a_server_is_switched_off_and_on_and_its_log_is_shown(mcp: McpManager) -> None:

@@ -75,7 +75,7 @@ def test_servers_have_their_calls_errors_and_latency_in_columns() -> None:
     latency = Latency(count=9, mean=0.5, p50=0.2, p95=3.0, p99=4.0, longest=4.0)
     metered = ServerMetrics(server="a", calls=9, errors={"timeout": 2, "denied": 1}, latency=latency)
     lines = [line.split() for line in drawn(servers_view([status], {"a": metered})).splitlines()]
-    assert lines[0] == ["server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95"]
+    assert lines[0] == ["server", "state", "transport", "protocol", "tools", "calls", "errors", "p50", "p95"]
     assert lines[1] == ["a", "●", "ready", "http", "7", "9", "3", "0.2", "s", "3.0", "s"]
 
 

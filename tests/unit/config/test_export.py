@@ -10,7 +10,7 @@ from tests.unit.config.specs import TEMPLATES, WRITABLE, specs
 
 from dragoman.config.dialects import dialect
 from dragoman.config.export import as_written, entry, from_template, read_back
-from dragoman.config.merge import Reference, differences, loosely, pieces
+from dragoman.config.merge import TemplateReference, differences, loosely, pieces
 from dragoman.config.templates import NATIVE, NONE, ExpansionContext, VariableSyntax, expand, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Auth, Http, Note, Origin, ServerSpec, Sse, Stdio
@@ -31,7 +31,7 @@ def test_the_pieces_of_a_template_expand_to_what_the_template_expands_to(templat
     env = {"TOKEN": "t", "HOME": "", "_A1": "$x"}
     expansion = ExpansionContext(env=env, root="/r", home="/h", inputs={"key": "k"})
 
-    def value(piece: str | Reference) -> str:
+    def value(piece: str | TemplateReference) -> str:
         if isinstance(piece, str):
             return piece
         spelled = f"input:{piece.name}" if piece.kind == "input" else piece.name

@@ -48,7 +48,7 @@ def ended(process: Popen[str]) -> tuple[int, str, str]:
 
 @contextmanager
 def open_event_stream(url: str) -> Generator[None]:
-    """Hold a session's stream of server messages open, as a connected client of the 2025 era does."""
+    """Hold a session's stream of server messages open, as a connected client of the protocol of 2025 does."""
     address = urlsplit(url)
     assert address.hostname is not None
     headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

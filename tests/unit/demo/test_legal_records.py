@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.demo.legal import Record, load_cases, load_statutes, load_templates
+from dragoman.demo.legal import SampleRecord, load_cases, load_statutes, load_templates
 
 
 @pytest.mark.parametrize(
@@ -10,7 +10,9 @@ from dragoman.demo.legal import Record, load_cases, load_statutes, load_template
     [(load_statutes(), 20), (load_cases(), 12), (load_templates(), 5)],
     ids=["statutes", "cases", "templates"],
 )
-def test_records_are_unique_dated_and_labelled_as_samples(records: Sequence[Record], at_least: int) -> None:
+def test_records_are_unique_dated_and_labelled_as_samples(
+    records: Sequence[SampleRecord], at_least: int
+) -> None:
     assert len(records) >= at_least
     assert len({record.key for record in records}) == len(records)
     assert len({record.source.url for record in records}) == len(records)

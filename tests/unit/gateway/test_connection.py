@@ -11,7 +11,7 @@ from tests.unit.gateway.test_http import ClientsOfAnn, headers_of
 
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.outbox import Outbox
+from dragoman.gateway.outbox import ClientOutbox
 from dragoman.manager.manager import McpManager
 
 PREFIX = "io.modelcontextprotocol/"
@@ -28,7 +28,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.read: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.outbox = Outbox(self._write)
+        self.outbox = ClientOutbox(self._write)
 
     async def _write(self, data: bytes) -> None:
         self.read.put_nowait(json.loads(data))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dragoman.gateway import outbox
-from dragoman.gateway.outbox import Outbox
+from dragoman.gateway.outbox import ClientOutbox
 
 
 async def test_messages_are_written_in_order_and_a_change_is_said_once() -> None:
@@ -18,7 +18,7 @@ async def test_messages_are_written_in_order_and_a_change_is_said_once() -> None
         await may_write.wait()
         written.append(data)
 
-    box = Outbox(write)
+    box = ClientOutbox(write)
     for message in (b"a", b"changed", b"b", b"changed"):
         box.put(message, once=message == b"changed")
     may_write.set()
@@ -39,7 +39,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     async def write(_data: bytes) -> None:
         await asyncio.Event().wait()
 
-    box = Outbox(write, on_stuck=lambda: stuck.append(True))
+    box = ClientOutbox(write, on_stuck=lambda: stuck.append(True))
     for _ in range(count):
         box.put(b"x" * size)
     assert stuck == [True]
@@ -53,7 +53,7 @@ async def test_one_large_message_may_wait() -> None:
     async def write(data: bytes) -> None:
         written.append(len(data))
 
-    box = Outbox(write)
+    box = ClientOutbox(write)
     box.put(b"x" * (outbox.MAX_BYTES + 1))
     await box.close()
     assert written == [outbox.MAX_BYTES + 1]
@@ -63,7 +63,7 @@ async def test_a_client_that_has_gone_ends_it() -> None:
     async def write(_data: bytes) -> None:
         raise BrokenPipeError
 
-    box = Outbox(write)
+    box = ClientOutbox(write)
     box.put(b"x")
     await asyncio.wait_for(box.closed.wait(), 10)
     await box.close()

@@ -8,16 +8,16 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.gateway import states
-from dragoman.gateway.request import Request
+from dragoman.gateway.request import ClientRequest
 from dragoman.gateway.states import State, States
 from dragoman.server.protocol.envelope import MCPError
 
 CALL: dict[str, Any] = {"name": "erase", "arguments": {"b": [1, {"x": "é"}], "a": None}}
 
 
-def request(method: str = "tools/call", principal: str = "ann", **params: Any) -> Request:
+def request(method: str = "tools/call", principal: str = "ann", **params: Any) -> ClientRequest:
     message = {"id": 1, "method": method, "params": {**CALL, **params}}
-    return Request(message, version="2026-07-28", capabilities={}, put=print, principal=principal)
+    return ClientRequest(message, version="2026-07-28", capabilities={}, put=print, principal=principal)
 
 
 def test_a_state_comes_back_as_it_was_and_the_order_of_keys_does_not_count() -> None:
@@ -41,7 +41,7 @@ def test_a_state_comes_back_as_it_was_and_the_order_of_keys_does_not_count() -> 
         (request(arguments={"a": None, "b": [1, {"x": "e"}]}), "s"),
     ],
 )
-def test_a_state_is_for_its_own_request(other: Request, only: str | None) -> None:
+def test_a_state_is_for_its_own_request(other: ClientRequest, only: str | None) -> None:
     sealer = States([])
     sealed = sealer.seal(State(asked="erase"), request(), "s")
     with pytest.raises(MCPError, match="Invalid or expired"):

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from dragoman.errors import CallTimeoutError, ConnectionLostError, ProtocolError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.observe.telemetry import BUCKETS, Peer, Telemetry, find
+from dragoman.observe.telemetry import BUCKETS, Telemetry, TracedServer, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 CANARY = "sk-" + "Q7w8" * 8
-PIPE = Peer.of(Stdio("python"), protocol_version="2025-11-25")
+PIPE = TracedServer.of(Stdio("python"), protocol_version="2025-11-25")
 
 
 class Recorder:
@@ -79,7 +79,7 @@ def fail(recorder: Recorder, error: BaseException) -> ReadableSpan:
 
 
 def test_call_is_a_client_span_with_the_attributes_of_the_convention(recorder: Recorder) -> None:
-    peer = Peer.of(
+    peer = TracedServer.of(
         Http("https://user:pw@law.example/mcp?key=1"), protocol_version="2025-11-25", session_id="session-1"
     )
     with recorder.telemetry.request("tools/call", peer, tool="find_law") as request:
@@ -126,7 +126,7 @@ def test_call_is_a_client_span_with_the_attributes_of_the_convention(recorder: R
 def test_peer_tells_where_a_server_is_and_nothing_else(
     transport: Stdio | Http | Sse, expected: dict[str, Any]
 ) -> None:
-    about = Peer.of(transport).attributes
+    about = TracedServer.of(transport).attributes
     if not isinstance(transport, Stdio):
         expected = {"network.transport": "tcp", "network.protocol.name": "http", **expected}
     assert about == expected

@@ -226,28 +226,28 @@ async def test_listing_that_keeps_failing_is_reported_each_time(
 
 async def test_server_that_was_modern_and_fails_to_list_is_asked_for_its_era_again(stay: Any) -> None:
     modern = await stay("modern").opened()
-    era = modern.era
-    assert era is not None
-    assert era.discover is not None
-    one = stay("null-listing", era=era)
+    known_protocol = modern.known_protocol
+    assert known_protocol is not None
+    assert known_protocol.discover is not None
+    one = stay("null-listing", known_protocol=known_protocol)
     with pytest.raises(ConnectError, match="null as its result"):
         await one.opened()
-    assert one.connection.era is None
+    assert one.connection.known_protocol is None
     assert "server/discover" not in asked("null-listing")
 
 
-async def test_server_that_refuses_the_era_it_had_is_asked_again(stay: Any) -> None:
-    one = stay("modern-only", era=sdk.Era("legacy"))
+async def test_server_that_refuses_the_protocol_it_had_is_asked_again(stay: Any) -> None:
+    one = stay("modern-only", known_protocol=sdk.KnownProtocol("legacy"))
     with pytest.raises(ConnectError, match="-32022"):
         await one.opened()
-    assert one.connection.era is None
+    assert one.connection.known_protocol is None
 
 
 async def test_crash_says_nothing_about_the_era(stay: Any) -> None:
-    one = stay("crash-at-start", era=sdk.Era("legacy"))
+    one = stay("crash-at-start", known_protocol=sdk.KnownProtocol("legacy"))
     with pytest.raises(ConnectError, match="license file missing"):
         await one.opened()
-    assert one.connection.era == sdk.Era("legacy")
+    assert one.connection.known_protocol == sdk.KnownProtocol("legacy")
 
 
 async def test_server_that_ends_at_both_questions_is_asked_anew_the_next_time(
@@ -256,7 +256,7 @@ async def test_server_that_ends_at_both_questions_is_asked_anew_the_next_time(
     serve, tries = Connection._serve, []
 
     async def twice(self: Connection, transport: Any, seconds: float) -> None:
-        tries.append(self.era)
+        tries.append(self.known_protocol)
         try:
             await serve(self, transport, seconds)
         finally:
@@ -266,8 +266,8 @@ async def test_server_that_ends_at_both_questions_is_asked_anew_the_next_time(
     one = stay("exits-at-initialize")
     with pytest.raises(ConnectError, match="ended with code 5"):
         await one.opened()
-    assert tries == [None, sdk.Era("legacy")]
-    assert one.connection.era is None
+    assert tries == [None, sdk.KnownProtocol("legacy")]
+    assert one.connection.known_protocol is None
 
 
 async def test_silent_calls_are_counted_only_while_nothing_is_heard(stay: Any) -> None:

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman.gateway.questions import Exchange
+from dragoman.gateway.questions import ClientExchange
 from dragoman.server import in_progress
 from dragoman.server.in_progress import LATE_SECONDS, InProgress, SeveralClientsError, current_caller
 
 
-def cancelled(progress: InProgress, client: object = None) -> weakref.ref[Exchange]:
+def cancelled(progress: InProgress, client: object = None) -> weakref.ref[ClientExchange]:
     """Begin and cancel a request; return what tells whether it is still kept."""
-    caller = Exchange(client)
+    caller = ClientExchange(client)
     token = current_caller.set(caller)
     progress.begin()
     progress.end(answered=False)
@@ -42,7 +42,7 @@ def test_the_last_client_that_cancelled_counts_until_its_time_is_over(
     for client in (first, second, object(), first):
         cancelled(progress, client)
         now[0] += 1
-    own = Exchange(first)
+    own = ClientExchange(first)
     current_caller.set(own)
     progress.begin()
     # Of the other three one is remembered, which is enough.

@@ -82,7 +82,7 @@ def damage(content: bytes, how: str) -> bytes:
         case "another file":
             return b'{"mcpServers": {}}'
         case _:
-            return content.replace(b"manifest 2 ", b"manifest 1 ", 1)
+            return content.replace(b"manifest 2 ", b"manifest 3 ", 1)
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "flipped", "another file", "another version"])

@@ -10,7 +10,7 @@ from dragoman.errors import CallDeniedError, InvalidArgumentsError
 from dragoman.trust.policy import (
     MAX_RULES,
     Policy,
-    Request,
+    PolicyRequest,
     allowing,
     ask_by_default,
     combine,
@@ -34,11 +34,11 @@ def policy(*rules: dict[str, Any], default: str = "allow", **scopes: list[dict[s
     return combine(parts)  # type: ignore[arg-type]
 
 
-def call(tool: str = "read", server: str = "fs", **arguments: Any) -> Request:
-    return Request(server=server, tool=tool, arguments=arguments)
+def call(tool: str = "read", server: str = "fs", **arguments: Any) -> PolicyRequest:
+    return PolicyRequest(server=server, tool=tool, arguments=arguments)
 
 
-def action(found: Policy, request: Request) -> str:
+def action(found: Policy, request: PolicyRequest) -> str:
     return found.decide(request).action
 
 
@@ -128,17 +128,20 @@ def test_annotations_in_a_rule_that_forbids(
     condition: Any, hints: dict[str, Any], trusted: bool, wanted: str
 ) -> None:
     found = policy({"action": "deny", "annotation": condition})
-    request = Request(server="fs", tool="x", annotations=hints, trust_annotations=trusted)
+    request = PolicyRequest(server="fs", tool="x", annotations=hints, trust_annotations=trusted)
     assert action(found, request) == wanted
 
 
 def test_annotations_widen_only_where_they_are_trusted() -> None:
     found = policy({"action": "allow", "annotation": "read_only"}, DENY_ALL)
     hints = {"readOnlyHint": True}
-    assert action(found, Request(server="fs", tool="x", annotations=hints)) == "deny"
-    assert action(found, Request(server="fs", tool="x", annotations=hints, trust_annotations=True)) == "allow"
+    assert action(found, PolicyRequest(server="fs", tool="x", annotations=hints)) == "deny"
+    assert (
+        action(found, PolicyRequest(server="fs", tool="x", annotations=hints, trust_annotations=True))
+        == "allow"
+    )
     asks = policy({"action": "ask", "annotation": "read_only"}, DENY_ALL)
-    assert action(asks, Request(server="fs", tool="x", annotations=hints)) == "deny"
+    assert action(asks, PolicyRequest(server="fs", tool="x", annotations=hints)) == "deny"
 
 
 def test_arguments_decide() -> None:
@@ -207,9 +210,9 @@ def test_the_error_names_the_line_of_the_rule() -> None:
 )
 def test_other_machines_are_told_the_rule_without_paths(rule: dict[str, Any], told: str, action: str) -> None:
     read = read_policy([{"action": action, **rule}], scope="user", source="/home/me/dragoman.toml", lines=[3])
-    wanted = Request(server="fs", tool="write", arguments={"path": "/home/me/private/x"})
+    wanted = PolicyRequest(server="fs", tool="write", arguments={"path": "/home/me/private/x"})
     if "resource" in rule:
-        wanted = Request(server="fs", tool="file:///home/me/x", kind="resource")
+        wanted = PolicyRequest(server="fs", tool="file:///home/me/x", kind="resource")
     error = denial(combine([("user", read)]).decide(wanted), tool="mcp_fs_write", server="fs")
     assert "/home/me/dragoman.toml:3" in str(error)
     assert f"rule `{told.format(action=action)}`" in error.public_message
@@ -281,8 +284,8 @@ def test_an_unknown_key_of_a_policy_is_a_problem() -> None:
     ]
 
 
-def want(kind: Any, name: str, server: str = "fs", **arguments: Any) -> Request:
-    return Request(server=server, tool=name, kind=kind, arguments=arguments)
+def want(kind: Any, name: str, server: str = "fs", **arguments: Any) -> PolicyRequest:
+    return PolicyRequest(server=server, tool=name, kind=kind, arguments=arguments)
 
 
 def test_rule_without_a_kind_and_the_default_are_about_everything() -> None:
@@ -388,8 +391,8 @@ def test_a_call_that_only_the_default_allows_is_open_to_a_question() -> None:
 def test_an_annotation_closes_nothing_unless_it_is_trusted() -> None:
     found = policy({"action": "allow", "annotation": "read_only"})
     hints = {"readOnlyHint": True}
-    claimed = Request(server="fs", tool="read", annotations=hints)
-    trusted = Request(server="fs", tool="read", annotations=hints, trust_annotations=True)
+    claimed = PolicyRequest(server="fs", tool="read", annotations=hints)
+    trusted = PolicyRequest(server="fs", tool="read", annotations=hints, trust_annotations=True)
     assert found.decide(claimed).is_open
     assert not found.decide(trusted).is_open
     assert ask_by_default(claimed).action == "ask"

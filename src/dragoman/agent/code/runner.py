@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.agent.code.program import declared, explain, outline
-from dragoman.agent.code.sandbox import CodeLimits, Sandbox, Step, is_installed, not_installed
+from dragoman.agent.code.sandbox import CodeLimits, ProgramStep, Sandbox, is_installed, not_installed
 from dragoman.agent.code.stubs import modules_of
 from dragoman.agent.offer import RUN_CODE
 from dragoman.errors import AgentError, ToolFailedError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from dragoman.agent.code.stubs import Function, Module
-    from dragoman.call import Caller
+    from dragoman.call import ToolCaller
     from dragoman.model import SourceRef, Texts
     from dragoman.storage.results import ResultStore
 
@@ -45,7 +45,7 @@ MAX_ERROR = 4_000
 
 
 @dataclass
-class _Run:
+class _ProgramRun:
     """One program in progress."""
 
     code: str
@@ -100,14 +100,14 @@ class CodeRunner:
         self._imports: dict[str, None] = {}
         self._imported: set[str] = set()
         self._turn = asyncio.Lock()
-        self._running: _Run | None = None
-        self._call: Caller | None = None
+        self._running: _ProgramRun | None = None
+        self._call: ToolCaller | None = None
         self._resume_call: Callable[[Continuation, Mapping[str, Any]], Any] | None = None
         self._result: ToolResult | None = None
 
     def connect(
         self,
-        call: Caller,
+        call: ToolCaller,
         resume: Callable[[Continuation, Mapping[str, Any]], Any] | None = None,
     ) -> None:
         """Set how calls are made.
@@ -195,7 +195,7 @@ class CodeRunner:
                 msg = f"the program `{identifier}` cannot be continued"
                 raise AgentError(msg, hint="it has ended, was changed, or waits in another process")
             modules = await self.modules()
-            run = _Run(program.code, printed=program.printed, calls=program.calls, saved=program)
+            run = _ProgramRun(program.code, printed=program.printed, calls=program.calls, saved=program)
             step = await self._sandbox.work(self._sandbox.restore, program.snapshot, modules)
             self._names = dict.fromkeys(program.names)
             self._imports = dict.fromkeys(program.imports)
@@ -262,9 +262,9 @@ class CodeRunner:
         step = await self._sandbox.work(self._sandbox.start, code, modules)
         self._names |= dict.fromkeys(name for name in about.bound if name not in about.imports)
         self._imports |= dict.fromkeys(about.imports.values())
-        return await self._drive(_Run(code), step)
+        return await self._drive(_ProgramRun(code), step)
 
-    async def _drive(self, run: _Run, step: Step) -> ToolResult:
+    async def _drive(self, run: _ProgramRun, step: ProgramStep) -> ToolResult:
         self._running = run
         try:
             while step.kind == "call":
@@ -272,7 +272,7 @@ class CodeRunner:
                 if run.calls > self._limits.calls:
                     await self._forget()
                     text = f"the program made more than {self._limits.calls} calls"
-                    step = Step("failed", error=text, is_lost=True)
+                    step = ProgramStep("failed", error=text, is_lost=True)
                     break
                 function = self._function(step)
                 if function is None:
@@ -300,12 +300,12 @@ class CodeRunner:
             self._running = None
             await self._clear(run)
 
-    async def _made(self, run: _Run, function: Function, arguments: dict[str, Any]) -> ToolResult:
+    async def _made(self, run: _ProgramRun, function: Function, arguments: dict[str, Any]) -> ToolResult:
         """Make one call; one that takes long is saved meanwhile."""
         tool = function.tool
         run.at = (tool.name, tool.server, arguments)
         run.made.append(tool.name)
-        call = cast("Caller", self._call)
+        call = cast("ToolCaller", self._call)
         making = asyncio.ensure_future(call(tool.name, arguments))
         try:
             done, _ = await asyncio.wait({making}, timeout=SLOW)
@@ -318,7 +318,7 @@ class CodeRunner:
                 with suppress(asyncio.CancelledError):
                     await making
 
-    async def _go_on(self, run: _Run, function: Function | None, result: ToolResult) -> Step:
+    async def _go_on(self, run: _ProgramRun, function: Function | None, result: ToolResult) -> ProgramStep:
         await self._clear(run)
         if result.provenance is not None:
             run.sources += [one for one in result.provenance.sources if one not in run.sources]
@@ -332,7 +332,7 @@ class CodeRunner:
             return await work(self._sandbox.fail, RuntimeError(text))
         return await work(self._sandbox.give, result.structured)
 
-    def _function(self, step: Step) -> Function | None:
+    def _function(self, step: ProgramStep) -> Function | None:
         module, _, name = step.function.rpartition(".")
         found = self._modules.get(module)
         return None if found is None else found.functions.get(name)
@@ -343,7 +343,7 @@ class CodeRunner:
             raise AgentError(msg)
         return await self._resume_call(held, answers)
 
-    async def _wait(self, run: _Run, result: ToolResult) -> ToolResult:
+    async def _wait(self, run: _ProgramRun, result: ToolResult) -> ToolResult:
         """End the run with a server's questions; `resume` goes on with it."""
         await self._save(run, "question", continuation=cast("Continuation", result.input_required))
         saved = cast("SavedProgram", run.saved)
@@ -353,7 +353,7 @@ class CodeRunner:
         text = f"The program waits for an answer: {result.text}"
         return _failure(text).replace(input_required=result.input_required, meta={PROGRAM: saved.id})
 
-    async def _save(self, run: _Run, state: Any, continuation: Continuation | None = None) -> None:
+    async def _save(self, run: _ProgramRun, state: Any, continuation: Continuation | None = None) -> None:
         run.printed += await self._sandbox.work(self._sandbox.take_printed)
         known = run.saved
         tool, server, arguments = run.at
@@ -377,7 +377,7 @@ class CodeRunner:
         await asyncio.to_thread(self._store.save, program)
         run.saved = program
 
-    async def _clear(self, run: _Run) -> None:
+    async def _clear(self, run: _ProgramRun) -> None:
         saved, run.saved = run.saved, None
         if saved is not None:
             await asyncio.to_thread(self._store.forget, saved.id)
@@ -387,7 +387,7 @@ class CodeRunner:
         self._names, self._imports, self._imported = {}, {}, set()
         await self._sandbox.work(self._sandbox.reset)
 
-    def _ended(self, run: _Run, step: Step) -> ToolResult:
+    def _ended(self, run: _ProgramRun, step: ProgramStep) -> ToolResult:
         body = for_model(run.printed).rstrip("\n")
         if step.kind == "done" and step.value is not None:
             try:
@@ -395,7 +395,7 @@ class CodeRunner:
                 body = f"{body}\n{shown}" if body else shown
             except (ValueError, RecursionError):
                 text = "The last value cannot be shown: it has an integer of too many digits, or is too deep."
-                step = Step("failed", error=text)
+                step = ProgramStep("failed", error=text)
         is_done = step.kind == "done"
         if not is_done:
             error = for_model(step.error, MAX_ERROR)

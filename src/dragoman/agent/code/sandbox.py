@@ -62,7 +62,7 @@ class Problem(Struct):
     text: str
 
 
-class Step(Struct):
+class ProgramStep(Struct):
     """Where a program is: at a call, at its end, or stopped by an error."""
 
     kind: Literal["call", "done", "failed"]
@@ -155,7 +155,7 @@ class Sandbox:
             return [_unparsed(exc)]
         return []
 
-    def start(self, code: str, modules: Mapping[str, Module]) -> Step:
+    def start(self, code: str, modules: Mapping[str, Module]) -> ProgramStep:
         """Run a program up to its first call."""
         self.offer(modules)
         if self._session is None:
@@ -177,12 +177,12 @@ class Sandbox:
         self._modules.clear()
         self._modules.update({name: _external(module) for name, module in modules.items()})
 
-    def give(self, value: Any) -> Step:
+    def give(self, value: Any) -> ProgramStep:
         """Go on with the result of the call."""
         snapshot, self._snapshot = self._snapshot, None
         return self._advance(lambda: snapshot.resume({"return_value": value}))
 
-    def fail(self, error: BaseException) -> Step:
+    def fail(self, error: BaseException) -> ProgramStep:
         """Go on with an error that the call raises in the program."""
         snapshot, self._snapshot = self._snapshot, None
         return self._advance(lambda: snapshot.resume({"exception": error}))
@@ -191,7 +191,7 @@ class Sandbox:
         """Return the program at its call, with all variables."""
         return self._snapshot.dump()
 
-    def restore(self, state: bytes, modules: Mapping[str, Module]) -> Step:
+    def restore(self, state: bytes, modules: Mapping[str, Module]) -> ProgramStep:
         """Continue with a saved program, which is at its call again; other variables are lost."""
         self.reset()
         self.offer(modules)
@@ -220,7 +220,7 @@ class Sandbox:
         self._turns = 0
         self.take_printed()
 
-    def _advance(self, move: Callable[[], Any]) -> Step:
+    def _advance(self, move: Callable[[], Any]) -> ProgramStep:
         from pydantic_monty import MontyComplete, MontyCrashedError, MontyError
 
         try:
@@ -231,25 +231,27 @@ class Sandbox:
                     at = at.resume() if hasattr(at, "variable_name") else _raise_in(at, "cannot be awaited")
                 elif not at.is_os_function and at.object_id is None:
                     self._snapshot = at
-                    return Step("call", function=at.function_name, args=at.args, kwargs=at.kwargs)
+                    return ProgramStep("call", function=at.function_name, args=at.args, kwargs=at.kwargs)
                 else:
                     is_import = str(at.function_name) == "import"
                     at = at.resume_auto() if is_import else at.resume_not_handled()
                 self._turns += 1
                 if self._turns > MAX_TURNS:
                     self.reset()
-                    return Step("failed", error="the program asks the host for too many names", is_lost=True)
-            return Step("done", value=at.output)
+                    return ProgramStep(
+                        "failed", error="the program asks the host for too many names", is_lost=True
+                    )
+            return ProgramStep("done", value=at.output)
         except MontyCrashedError as exc:
             self.reset()
-            return Step("failed", error=f"the program was stopped: {exc}", is_lost=True)
+            return ProgramStep("failed", error=f"the program was stopped: {exc}", is_lost=True)
         except MontyError as exc:
             text = _shown(exc)
             # A limit stops the interpreter anywhere, so its variables cannot be trusted.
             is_lost = isinstance(exc.exception(), (TimeoutError, MemoryError)) and "limit exceeded" in text
             if is_lost:
                 self.reset()
-            return Step("failed", error=text, is_lost=is_lost)
+            return ProgramStep("failed", error=text, is_lost=is_lost)
 
     def _print(self, _stream: str, text: str) -> None:
         room = MAX_PRINTED - self._printed_chars

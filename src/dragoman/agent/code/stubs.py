@@ -23,7 +23,7 @@ from dragoman.tools.schema.shapes import (
     MapOf,
     Named,
     OneOf,
-    Plain,
+    PlainType,
     Shapes,
     is_sayable,
 )
@@ -250,11 +250,11 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
 def _printed(shape: Shape) -> str:
     """Return a type as Python writes it."""
     match shape:
-        case Plain(kind):
+        case PlainType(kind):
             return _PLAIN[kind]
         case ListOf(item):
             # Lists are invariant, and a program's list of whole numbers fits a list of numbers.
-            return "list[float] | list[int]" if item == Plain("number") else f"list[{_printed(item)}]"
+            return "list[float] | list[int]" if item == PlainType("number") else f"list[{_printed(item)}]"
         case MapOf(value):
             return f"dict[str, {_printed(value)}]"
         case Choices(values):

@@ -13,7 +13,7 @@ from dragoman.agent.providers import anthropic, openai_chat
 from dragoman.agent.providers.anthropic import AnthropicProvider
 from dragoman.agent.providers.openai_chat import ChatProvider
 from dragoman.agent.providers.openai_responses import ResponsesProvider
-from dragoman.agent.providers.request import Endpoint, ProviderAuthError, ProviderError, require_sdk
+from dragoman.agent.providers.request import ModelEndpoint, ProviderAuthError, ProviderError, require_sdk
 from dragoman.struct import Struct
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ async def open_provider(
     variable = key_variable or VARIABLES[api]
     base_variable, own = _BASES[api]
     base_url = base_url or env.get(base_variable, "").strip() or own
-    endpoint = Endpoint(
+    endpoint = ModelEndpoint(
         provider=api,
         base_url=base_url,
         key=await _key(api, variable, env=env, own=base_url == own),
@@ -188,7 +188,7 @@ async def open_provider(
     return _provider(model, endpoint=endpoint, extra=extra)
 
 
-def _provider(model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None) -> Provider:
+def _provider(model: str, *, endpoint: ModelEndpoint, extra: Mapping[str, Any] | None) -> Provider:
     match endpoint.provider:
         case "openai":
             return ChatProvider(model, endpoint=endpoint, extra=extra)
@@ -226,5 +226,5 @@ async def _open_local(
         raise ProviderError(msg, provider="openai", hint=f"tried {tried}; start one, or load a model")
     require_sdk("openai")
     # No key is sent: any program could listen on that port.
-    endpoint = Endpoint(provider="openai", base_url=found.base_url, **how)
+    endpoint = ModelEndpoint(provider="openai", base_url=found.base_url, **how)
     return ChatProvider(model or found.models[0], endpoint=endpoint, extra=extra)

@@ -173,7 +173,7 @@ class ResponseReader(Protocol):
 
 
 @dataclass(kw_only=True, eq=False)
-class Endpoint:
+class ModelEndpoint:
     """The address of a model API, its key, timeouts and retries."""
 
     provider: Literal["openai", "responses", "anthropic"]
@@ -331,7 +331,9 @@ class Endpoint:
 class EndpointProvider(ABC):
     """A model behind an endpoint; subclasses implement one API each."""
 
-    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: str, *, endpoint: ModelEndpoint, extra: Mapping[str, Any] | None = None
+    ) -> None:
         """Configure the provider; nothing is sent.
 
         Args:
@@ -378,7 +380,7 @@ class EndpointProvider(ABC):
 
 
 async def ask(
-    endpoint: Endpoint, path: str, *, body: Mapping[str, Any], new_reader: Callable[[], ResponseReader]
+    endpoint: ModelEndpoint, path: str, *, body: Mapping[str, Any], new_reader: Callable[[], ResponseReader]
 ) -> AsyncGenerator[ModelEvent, None]:
     """Send a request, and retry temporary failures as the policy allows."""
     failures = 0

@@ -208,9 +208,9 @@ async def _converse(
     """
     from rich.text import Text
 
-    from dragoman.cli.session.session import Session, lines_of_stdin
+    from dragoman.cli.session.session import TerminalSession, lines_of_stdin
 
-    session = Session(mcp, screen, conversation=conversation, asker=asker, consent=consent)
+    session = TerminalSession(mcp, screen, conversation=conversation, asker=asker, consent=consent)
     if asker is None:
         if why:
             warn(why)

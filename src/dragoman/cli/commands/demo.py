@@ -12,9 +12,11 @@ import click
 
 from dragoman.cli.exits import run
 from dragoman.cli.options import Options, common_options
+from dragoman.cli.output import say_json
+from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from rich.console import Console
 
@@ -28,6 +30,33 @@ CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("A result with source and date", "mcp_legal_search_statutes", {"query": "deposit", "limit": 1}),
 )
 """One call for each kind of result, with a title."""
+
+
+class DemoServer(Report, kw_only=True):
+    """One of the demo's servers."""
+
+    name: str
+    state: str
+    tools: int | None
+    """The number of tools."""
+
+
+class DemoCall(Report, kw_only=True):
+    """One of the demo's calls."""
+
+    tool: str
+    success: bool
+    text: str
+    error: str | None
+
+
+class DemoReport(Report, kw_only=True):
+    """What `demo` did."""
+
+    servers: Sequence[DemoServer]
+    tools: Sequence[str]
+    """The names of the tools for a model."""
+    calls: Sequence[DemoCall]
 
 
 @click.command()
@@ -60,7 +89,14 @@ async def _run(options: Options, *, interactive: bool) -> int:
         results = [await _show_call(console, mcp, *call) for call in CALLS]
         ready = all(status.state == "ready" for status in mcp.status().values())
         if options.json:
-            _print_json(mcp, results)
+            calls = [DemoCall.of(one, tool=tool) for (_, tool, _), one in zip(CALLS, results, strict=True)]
+            say_json(
+                DemoReport(
+                    servers=[DemoServer.of(status) for status in mcp.status().values()],
+                    tools=[tool.name for tool in mcp.tools()],
+                    calls=calls,
+                )
+            )
         if ready and visit is not None:
             await visit.open(options, console, mcp)
     return 0 if ready else 1
@@ -88,7 +124,7 @@ class _Visit:
         from dragoman.cli.output import one_line
         from dragoman.cli.session.conversation import Conversation
         from dragoman.cli.session.log import NAME, logbook
-        from dragoman.cli.session.session import Session
+        from dragoman.cli.session.session import TerminalSession
         from dragoman.storage.files import state_folder
 
         screen = self._screen
@@ -100,7 +136,7 @@ class _Visit:
         console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
         with logbook(state_folder() / NAME, screen.print_line, debug=options.debug):
             async with Conversation(mcp, provider) as conversation:
-                await Session(mcp, screen, conversation=conversation, asker=self._asker).run()
+                await TerminalSession(mcp, screen, conversation=conversation, asker=self._asker).run()
 
 
 async def _watch_start(console: Console, mcp: McpManager) -> None:
@@ -148,21 +184,3 @@ async def _show_call(
     result = await mcp.call(tool, arguments)
     console.print(Padding(result_view(result), (0, 0, 0, 2), expand=False))
     return result
-
-
-def _print_json(mcp: McpManager, results: list[Any]) -> None:
-    from dragoman.cli.output import say_json
-
-    say_json(
-        {
-            "servers": [
-                {"name": status.name, "state": status.state.value, "tools": status.tools}
-                for status in mcp.status().values()
-            ],
-            "tools": [tool.name for tool in mcp.tools()],
-            "calls": [
-                {"tool": call[1], "success": result.success, "text": result.text, "error": result.error}
-                for call, result in zip(CALLS, results, strict=True)
-            ],
-        }
-    )

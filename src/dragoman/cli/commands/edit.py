@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dragoman.cli.options import Options
     from dragoman.config.write import Item, Target
-    from dragoman.model import Settings, Transport
+    from dragoman.model import Origin, Settings, Transport
 
 
 class CatalogEntry(Report, kw_only=True):
@@ -68,7 +68,7 @@ class RemoveReport(Report, kw_only=True):
 
     removed: str
     file: str
-    still_defined: Sequence[Mapping[str, Any]]
+    still_defined: Sequence[Origin]
     """Where else it is defined."""
 
 
@@ -358,7 +358,7 @@ def remove(options: Options, name: str) -> None:
     write.remove(target, name, spec.origin.pointer if spec else "")
     left = options.load().server(name)
     if options.json:
-        others = [output.origin_json(left.origin)] if left else []
+        others = [left.origin] if left else []
         output.say_json(RemoveReport(removed=name, file=str(target.path), still_defined=others))
         return
     output.say(f"Removed `{name}` from {output.shorten_path(str(target.path))}")

@@ -21,7 +21,7 @@ from dragoman.cli.options import Options, common_options
 from dragoman.cli.output import ProblemReport
 from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.config.load import refused
-from dragoman.config.merge import Reference, pieces
+from dragoman.config.merge import TemplateReference, pieces
 from dragoman.config.profiles import BUILT_IN
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
@@ -242,7 +242,9 @@ def _inputs(spec: ServerSpec) -> list[str]:
         else [transport.url, *transport.headers.values()]
     )
     parts = [piece for text in texts if text for piece in pieces(text)]
-    return list(dict.fromkeys(p.name for p in parts if isinstance(p, Reference) and p.kind == "input"))
+    return list(
+        dict.fromkeys(p.name for p in parts if isinstance(p, TemplateReference) and p.kind == "input")
+    )
 
 
 def _show(options: Options, hosts: Sequence[_Host], target: Target, *, written: bool) -> None:

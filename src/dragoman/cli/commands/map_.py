@@ -177,7 +177,7 @@ def map_(
         raise BulkError(msg)
     if "xlsx" in (table.kind, format_of(out) if out else ""):
         load_openpyxl()
-    job = _Job(table, given, out, overwrite=overwrite)
+    job = _MapJob(table, given, out, overwrite=overwrite)
     job.check_output(dry_run=dry_run)
     options.yes |= yes
     settings = find_servers(options)
@@ -215,7 +215,7 @@ def _cluster(workers: int | None) -> Executor:
     return RayCluster(workers=workers)
 
 
-class _Job:
+class _MapJob:
     """The files of a job, and its arguments as typed."""
 
     def __init__(self, table: Table, given: Sequence[str], out: Path | None, *, overwrite: bool) -> None:
@@ -261,7 +261,7 @@ async def _run(
     options: Options,
     settings: Settings,
     asked: ToolTarget,
-    job: _Job,
+    job: _MapJob,
     how: dict[str, Any],
     *,
     dry_run: bool,
@@ -327,7 +327,7 @@ async def _watched(work: BulkRun, live: Connected, plan: BulkPlan) -> BulkReport
     return task.result()
 
 
-async def _finish(options: Options, tool: ToolDef, job: _Job, work: BulkRun, report: BulkReport) -> Exit:
+async def _finish(options: Options, tool: ToolDef, job: _MapJob, work: BulkRun, report: BulkReport) -> Exit:
     """Write the table and print the report."""
     from dragoman.bulk.tables import write_results
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -59,7 +59,7 @@ class StatusRow(Report, kw_only=True):
     """`stdio`, `http` or `sse`."""
     protocol_version: str | None = None
     era: Literal["legacy", "modern"] | None = None
-    """The protocol era: `modern` is 2026-07-28 and later."""
+    """`modern` if `protocol_version` is 2026-07-28 or later; for scripts written for 0.2."""
     server_name: str | None = None
     """The name that the server reports."""
     server_version: str | None = None
@@ -80,7 +80,7 @@ class StatusRow(Report, kw_only=True):
     login_url: str = ""
     retry_in: float | None = None
     crash_loop: bool = False
-    origin: Mapping[str, Any]
+    origin: Origin
     """The file, line and scope of its definition, as in `config show`."""
 
 
@@ -96,7 +96,7 @@ class UnapprovedEntry(Report, kw_only=True):
     """A project's definition that is not approved."""
 
     name: str
-    origin: Mapping[str, Any]
+    origin: Origin
 
 
 class StatusReport(Report, kw_only=True):
@@ -140,7 +140,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
     show = (
         None
         if options.json
-        else _Lines(
+        else _StatusLines(
             {spec.name: spec.enabled for spec in specs},
             logged,
             [one.name for one in broken],
@@ -162,9 +162,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
                 connected=not no_connect,
                 servers=rows,
                 broken=broken,
-                unapproved=[
-                    UnapprovedEntry(name=spec.name, origin=output.origin_json(spec.origin)) for spec in theirs
-                ],
+                unapproved=[UnapprovedEntry(name=spec.name, origin=spec.origin) for spec in theirs],
                 problems=len(settings.problems),
             )
         )
@@ -183,7 +181,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: 
 
 
 async def _connect(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _Lines | None
+    options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _StatusLines | None
 ) -> tuple[list[StatusRow], list[Exit]]:
     from dragoman.cli.connect import connected
 
@@ -218,7 +216,7 @@ async def _ask(options: Options, gateway: str, names: Sequence[str]) -> Exit:
             enabled=one.state != "closed",
             era=_era(one.protocol_version),
             cause=one.last_error,
-            origin=output.origin_json(Origin(source=gateway)),
+            origin=Origin(source=gateway),
         )
         for one in await read_status(gateway, os.environ.get("DRAGOMAN_TOKEN", ""))
         if not names or one.name in names
@@ -226,7 +224,7 @@ async def _ask(options: Options, gateway: str, names: Sequence[str]) -> Exit:
     if options.json:
         output.say_json(StatusReport(connected=True, servers=rows))
     else:
-        lines = _Lines({row.name: row.enabled for row in rows}, {}, [], connects=True)
+        lines = _StatusLines({row.name: row.enabled for row in rows}, {}, [], connects=True)
         lines.finish(rows, [], connected=True)
     return Exit.DONE if all(row.state == "ready" for row in rows if row.enabled) else Exit.UNREACHABLE
 
@@ -241,7 +239,7 @@ def _row(
         cause=explanation.cause if explanation else None,
         next_step=explanation.next_step if explanation else None,
         retry_in=None if status.retry_in is None else round(status.retry_in, 1),
-        origin=output.origin_json(spec.origin),
+        origin=spec.origin,
     )
 
 
@@ -256,7 +254,7 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusRow:
         enabled=spec.enabled,
         transport=spec.kind,
         tools=tools,
-        origin=output.origin_json(spec.origin),
+        origin=spec.origin,
     )
 
 
@@ -293,7 +291,7 @@ def _logged() -> dict[str, LoggedCalls]:
     }
 
 
-class _Lines:
+class _StatusLines:
     """Prints the servers that are ready as they come, then the others with their cause, then a total."""
 
     def __init__(

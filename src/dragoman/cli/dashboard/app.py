@@ -24,7 +24,15 @@ from textual.widgets import DataTable, Footer, RichLog, Static
 
 from dragoman.cli import exits
 from dragoman.cli.dashboard.calls import CallsPane, CallStream, Follower
-from dragoman.cli.dashboard.dialogs import Abandoned, CommandLine, FilterLine, Form, Help, Login, ScreenAsker
+from dragoman.cli.dashboard.dialogs import (
+    Abandoned,
+    ArgumentsDialog,
+    CommandLine,
+    FilterLine,
+    Help,
+    LoginDialog,
+    ScreenAsker,
+)
 from dragoman.cli.dashboard.lists import (
     WIDE,
     LogsPane,
@@ -164,7 +172,7 @@ class Jobs:
         return f"{server} is ready"
 
     async def _login(self, server: str) -> str:
-        dialog = Login(server)
+        dialog = LoginDialog(server)
         await self._app.push_screen(dialog, lambda _: worker.cancel() if worker else None)
         worker = next((one for one in self._running if one.is_running), None)
         try:
@@ -247,7 +255,7 @@ def _message(message: Mapping[str, Any]) -> str:
     return f"{message.get('role', '')}: {text if isinstance(text, str) else fields.get('type', '')}"
 
 
-def _open(app: Dashboard, dialog: Login, url: str) -> None:
+def _open(app: Dashboard, dialog: LoginDialog, url: str) -> None:
     dialog.show_address(url)
     # A text browser would take over the screen, so open a browser only with a graphical desktop.
     if sys.platform in {"darwin", "win32"} or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
@@ -613,7 +621,7 @@ class Dashboard(App[None]):
                 self._jobs.use(offer, arguments)
 
         self.push_screen(
-            Form(offer.name, schema, verb="call" if offer.kind == "tool" else "get"), on_arguments
+            ArgumentsDialog(offer.name, schema, verb="call" if offer.kind == "tool" else "get"), on_arguments
         )
 
     # Keys

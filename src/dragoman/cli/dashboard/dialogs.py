@@ -72,7 +72,7 @@ class Help(ModalScreen[None]):
         self.dismiss(None)
 
 
-class Login(ModalScreen[None]):
+class LoginDialog(ModalScreen[None]):
     """Shows the login URL, and accepts the final URL of the browser."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
@@ -248,7 +248,7 @@ class ScreenAsker:
         return given
 
 
-class Form(ModalScreen["dict[str, Any] | None"]):
+class ArgumentsDialog(ModalScreen["dict[str, Any] | None"]):
     """Asks for arguments; returns None if the user cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -141,8 +141,6 @@ class RowTable(DataTable[Text]):
 
 
 BARS = "▁▂▃▄▅▆▇█"
-MODERN = "2026-07-28"
-"""The first protocol version without a handshake."""
 
 # The mark and the word say the same as the color.
 _STATES = {
@@ -163,7 +161,7 @@ class ServerRow(Struct, kw_only=True):
     name: str
     state: Text
     transport: str
-    era: str
+    protocol: str
     tools: str
     spark: str
     latency: str
@@ -187,14 +185,13 @@ def read_server(
     word = state_word(status) if is_on else "off"
     # The column is as wide as `not started`.
     word = "unapproved" if word == "not approved" else word
-    version = status.protocol_version
     calls = metrics.calls if metrics else 0
     failed = metrics.failed if metrics else 0
     return ServerRow(
         name=one_line(status.name),
         state=Text(f"{mark} {word}", style),
         transport=status.transport,
-        era="" if version is None else "modern" if version >= MODERN else "legacy",
+        protocol=status.protocol_version or "",
         tools=str(status.tools) if status.tools else "",
         spark=spark(metrics.recent if metrics else (), bars),
         latency=took(metrics.latency.p50) if metrics and metrics.latency.count else "",
@@ -297,12 +294,14 @@ def summary(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetric
 
 
 WIDE = 120
-"""From this width on, the table has a column for errors."""
+"""From this width on, the table has columns for the protocol and for errors."""
 
 _SHORT = (
-    *(("server", 12), ("state", 13), ("via", 5), ("era", 6), ("tools", 5)),
+    *(("server", 12), ("state", 13), ("via", 5), ("tools", 5)),
     *(("latency", 8), ("p50", 7), ("run", 3), ("calls", 5), ("err", 4)),
 )
+_AT_PROTOCOL = 3
+"""Where a wide table has the protocol, after what the server is reached by."""
 _RIGHT = frozenset({"tools", "latency", "p50", "run", "calls", "err"})
 
 
@@ -333,7 +332,7 @@ class ServersTable(RowTable):
                 "server": Text(one.name, "bold"),
                 "state": one.state,
                 "via": Text(one.transport),
-                "era": Text(one.era),
+                "protocol": Text(one.protocol),
                 "tools": Text(one.tools),
                 "latency": Text(one.spark, "cyan"),
                 "p50": Text(one.latency),
@@ -389,6 +388,7 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
         return _SHORT
     grown = {"server": 20, "latency": 20, "calls": 6}
     columns = tuple((name, grown.get(name, size)) for name, size in _SHORT)
+    columns = (*columns[:_AT_PROTOCOL], ("protocol", 10), *columns[_AT_PROTOCOL:])
     left = width - sum(size + 1 for _, size in columns) - 4
     return (*columns, ("note", max(10, left)))
 

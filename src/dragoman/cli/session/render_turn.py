@@ -227,7 +227,7 @@ class PastCall(Struct, kw_only=True):
     result: ToolResult
 
 
-class Running(MutableStruct):
+class RunningWork(MutableStruct):
     """A running call or other work."""
 
     label: Text
@@ -362,7 +362,7 @@ class Talk:
         self._began = clock()
         self._blocks = Blocks()
         self._code: list[str] = []
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningWork] = {}
         self._doing = "thinking"
         self._printed = False
         """Whether something was printed, so that an empty line is needed."""
@@ -382,7 +382,7 @@ class Talk:
             case ToolStarted(call=call, tool=name):
                 self._end_text()
                 given = short_arguments(call.arguments, call.raw)
-                self._running[call.id] = Running(called(name, given), self._clock())
+                self._running[call.id] = RunningWork(called(name, given), self._clock())
             case ToolProgressed(call=call) if call.id in self._running:
                 self._running[call.id].update(event.progress, event.total, event.message)
             case ToolFinished(call=call, tool=name, result=result):

@@ -24,7 +24,7 @@ from dragoman.cli import interrupts, slash
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.line_editor import LineEditor, Listed, SlashCompleter, TerminalAsker, fitted
 from dragoman.cli.session.questions import AbandonedError
-from dragoman.cli.session.render_turn import Running, talk
+from dragoman.cli.session.render_turn import RunningWork, talk
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
 from dragoman.storage.files import private_folder, private_opener, state_folder, write_atomically
@@ -116,7 +116,7 @@ _LEAVING = frozenset({"exit", "quit"})
 _LIVE = frozenset({ServerState.READY, ServerState.DEGRADED})
 
 
-class Session:
+class TerminalSession:
     """Reads and answers lines until the user quits."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Session:
         self._listed = Listed(mcp)
         self._running: asyncio.Future[Any] | None = None
         self._interrupted = False
-        self._work: Running | None = None
+        self._work: RunningWork | None = None
         self._editor: LineEditor | None = None
         self._asker = asker
         self._consent = consent
@@ -227,7 +227,7 @@ class Session:
 
     async def _carry_out(self, line: str) -> None:
         began = time.monotonic()
-        self._work = work = Running(Text(one_line(line), style="bold cyan"), began)
+        self._work = work = RunningWork(Text(one_line(line), style="bold cyan"), began)
         async with self._screen.working(lambda: work.view(time.monotonic()), after=PATIENCE):
             outcome = await slash.run(self._context, line)
         if outcome:

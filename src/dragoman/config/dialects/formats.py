@@ -129,7 +129,7 @@ def patch(document: Document, _root: str) -> FileSettings:
     return FileSettings(said={"inputs": list(inputs.values())})
 
 
-class _Server(MutableStruct):
+class _ServerEntry(MutableStruct):
     """One description of a server, and where it stands."""
 
     table: dict[str, Any]
@@ -204,22 +204,22 @@ class _Way(MutableStruct):
         self.notes.append(Note(code="unused", key=key, message=message))
 
 
-def _servers(document: Document) -> list[_Server]:
+def _servers(document: Document) -> list[_ServerEntry]:
     data = json_object(document.data)
-    found: list[_Server] = []
+    found: list[_ServerEntry] = []
     listed = data.get("servers")
     items = enumerate(cast("list[object]", listed)) if _is_list(listed) else ()
     whole: list[tuple[Pointer, dict[str, Any]]] = [(("servers", at), json_object(item)) for at, item in items]
     for pointer, table in [((), data), *whole]:
         inner = table.get("server")
         if isinstance(inner, dict):
-            found.append(_Server(cast("dict[str, Any]", inner), (*pointer, "server")))
+            found.append(_ServerEntry(cast("dict[str, Any]", inner), (*pointer, "server")))
         elif _is_list(table.get("packages")) or _is_list(table.get("remotes")):
-            found.append(_Server(table, pointer))
+            found.append(_ServerEntry(table, pointer))
     return found
 
 
-def _ways(server: _Server, document: Document) -> list[Entry]:
+def _ways(server: _ServerEntry, document: Document) -> list[Entry]:
     """Make an entry of each way; the first that can be used is on."""
     ways = _ways_of(server)
     first = next((way for way in ways if not way.problems), None)
@@ -243,7 +243,7 @@ def _ways(server: _Server, document: Document) -> list[Entry]:
     return entries
 
 
-def _ways_of(server: _Server) -> list[_Way]:
+def _ways_of(server: _ServerEntry) -> list[_Way]:
     ways: list[_Way] = []
     for key, make in (("packages", _package), ("remotes", _remote)):
         given = server.table.get(key)

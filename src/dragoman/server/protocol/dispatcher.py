@@ -22,7 +22,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST
 from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
-from dragoman.observe.telemetry import Peer, find
+from dragoman.observe.telemetry import TracedServer, find
 from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import received_at
 from dragoman.server.protocol.deadlines import Deadline, Deadlines
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import MessageMetadata
     from mcp.shared.transport_context import TransportContext
 
-    from dragoman.observe.telemetry import Request, Telemetry
+    from dragoman.observe.telemetry import Telemetry, TracedRequest
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.outgoing import Traffic
     from dragoman.server.protocol.rpc import RequestId
@@ -110,7 +110,7 @@ class WireDispatcher:
         """Whether the server speaks the modern protocol, whose results have a type."""
         self.asks: frozenset[str] = frozenset()
         """The `QUESTIONS` that have a handler; the others are refused at once and extend no deadline."""
-        self.peer = Peer()
+        self.peer = TracedServer()
         """The attributes of the server in traces."""
         self._telemetry = find()
         self.ended: asyncio.Future[ConnectionEnd] = self._loop.create_future()
@@ -194,7 +194,7 @@ class WireDispatcher:
         counted: Traffic | None,
         on_task: Callable[[Mapping[str, Any]], None] | None,
         *,
-        traced: Request | None = None,
+        traced: TracedRequest | None = None,
     ) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         resolve = partial(self._resolve, future, counted)

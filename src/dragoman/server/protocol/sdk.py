@@ -17,7 +17,6 @@ import re
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
@@ -41,17 +40,17 @@ from dragoman.errors import (
     ProtocolError,
 )
 from dragoman.model import Stdio
-from dragoman.observe.telemetry import Peer
+from dragoman.observe.telemetry import TracedServer
 from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
-from dragoman.server.protocol.session import CLIENT_INFO, Era, Session
+from dragoman.server.protocol.session import CLIENT_INFO, KnownProtocol, Session
 from dragoman.server.protocol.streams import session_streams
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import open_wire
 from dragoman.server.transports.stdio import exit_reason
-from dragoman.trust.masking import mask_arguments, mask_text
+from dragoman.trust.masking import details
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -106,7 +105,7 @@ async def open_session(
     env: Mapping[str, str],
     attempt: ConnectAttempt,
     on_end: Callable[[ConnectionEnd], None],
-    era: Era | None = None,
+    known_protocol: KnownProtocol | None = None,
     changed: Callable[[str], None] | None = None,
     answers: Mapping[str, Any] | None = None,
     header_provider: HeaderProvider | None = None,
@@ -121,7 +120,7 @@ async def open_session(
         env: Our environment; the child inherits the variables that the spec allows.
         attempt: Gets the facts as they become known.
         on_end: Called once when the connection has ended.
-        era: The protocol generation of the last connection, to save a request.
+        known_protocol: The protocol generation of the last connection, to save a request.
         changed: Called with `tools`, `resources` or `prompts` when the server announces a change, and with
             the URI of a resource that has changed.
         answers: The callbacks for requests from the server, made by `sdk_answers`.
@@ -165,7 +164,7 @@ async def open_session(
             spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt, on_end=on_end
         )
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
-        dispatcher.peer = Peer.of(transport)
+        dispatcher.peer = TracedServer.of(transport)
         dispatcher.on_task = on_task
         if isinstance(transport, Stdio):
             # The SDK's own type validates the command.
@@ -188,10 +187,10 @@ async def open_session(
             streams = await stack.enter_async_context(session_streams(dispatcher))
             session = ClientSession(*streams, **declared)
         await stack.enter_async_context(session)
-        await negotiate(session, spec.protocol, era)
+        await negotiate(session, spec.protocol, known_protocol)
         session_id: str | None = getattr(dispatcher.wire, "session_id", None)
         spoken = session.protocol_version or ""
-        dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
+        dispatcher.peer = TracedServer.of(transport, protocol_version=spoken, session_id=session_id or "")
         opened.append(Session(session, dispatcher, capabilities=client_capabilities(declared)))
         yield opened[0]
 
@@ -214,7 +213,7 @@ def client_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
     return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> None:
+async def negotiate(session: ClientSession, protocol: str, known_protocol: KnownProtocol | None) -> None:
     """Agree on a version of the protocol.
 
     A modern server is asked for its versions, and an answer that is not one of a modern server leads to the
@@ -223,14 +222,14 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
     Args:
         session: The open session.
         protocol: `auto`, or the generation that the server's entry demands.
-        era: The generation of the last connection, which need not be asked for again.
+        known_protocol: The generation of the last connection, which need not be asked for again.
     """
-    known = era if protocol == "auto" else None
+    known = known_protocol if protocol == "auto" else None
     if protocol == "legacy" or (known is not None and known.mode == "legacy"):
         await session.initialize()
         return
     if protocol == "modern" or known is not None:
-        mode, discovered = known or Era(LATEST_MODERN_VERSION)
+        mode, discovered = known or KnownProtocol(LATEST_MODERN_VERSION)
         session.adopt(discovered or _presumed(mode))
         return
     try:
@@ -410,12 +409,6 @@ def unexplained_end(exc: BaseException | None, spec: ServerSpec, attempt: Connec
     return attempt.end or ConnectionEnd(reason=reason)
 
 
-MAX_DETAILS = 500
-"""Characters of an error's details in its message; the whole is in `ProtocolError.data`."""
-MAX_DETAIL = 200
-MAX_DETAIL_ITEMS = 20
-
-
 def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError | TimeoutError:
     """Return the error for a call without a result on an open connection."""
     leaf = unwrap_group(exc)
@@ -435,7 +428,7 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case MCPError(__cause__=DragomanError() as ours) if not isinstance(ours, ProtocolError):
             return ours
         case MCPError():
-            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){_details(leaf.data)}"
+            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){details(leaf.data)}"
             return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
         case ValidationError():
             msg = f"server `{server}` answered `{tool}` with an invalid result: {_first_fault(leaf)}"
@@ -447,30 +440,6 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
-
-
-def _details(data: object) -> str:
-    """Return the `data` of an error as the end of its message: short, and with secrets masked."""
-    if data is None or data in ("", {}, []):
-        return ""
-    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAILS), ensure_ascii=False, default=repr)
-    return f"; details: {text if len(text) <= MAX_DETAILS else f'{text[:MAX_DETAILS]}…'}"
-
-
-def _few(data: object, depth: int = 4) -> object:
-    """Return the beginning of some data: as much as fits into the details."""
-    if isinstance(data, str):
-        # Masked before it is cut to what is shown, so that no half of a secret is left over.
-        text = mask_text(data[:MAX_DETAILS])
-        is_whole = len(text) <= MAX_DETAIL and len(data) <= MAX_DETAILS
-        return text if is_whole else f"{text[:MAX_DETAIL]}… ({len(data)} characters)"
-    if isinstance(data, dict):
-        pairs = islice(cast("dict[str, object]", data).items(), MAX_DETAIL_ITEMS)
-        return {str(name)[:MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
-    if isinstance(data, list):
-        items = cast("list[object]", data)[:MAX_DETAIL_ITEMS]
-        return [_few(item, depth - 1) for item in items] if depth else "…"
-    return data
 
 
 def check_result(raw: dict[str, Any], *, server: str, tool: str) -> None:

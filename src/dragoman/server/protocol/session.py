@@ -94,7 +94,7 @@ class Freshness(NamedTuple):
         return cls(max(0.0, seconds), page.get("cacheScope") == "private")
 
 
-class Era(NamedTuple):
+class KnownProtocol(NamedTuple):
     """The protocol generation of a server, remembered so that the next connection need not ask."""
 
     mode: str
@@ -155,7 +155,9 @@ class Session:
         self.instructions = session.instructions
         self._offers = session.server_capabilities or types.ServerCapabilities()
         self._is_modern = dispatcher.is_modern = modern = version in MODERN_PROTOCOL_VERSIONS
-        self.era = Era(version, session.discover_result) if modern else Era("legacy")
+        self.known_protocol = (
+            KnownProtocol(version, session.discover_result) if modern else KnownProtocol("legacy")
+        )
         self._options: CallOptions = {"headers": {MCP_PROTOCOL_VERSION_HEADER: version}}
         self._declared: dict[str, Any] = {
             types.PROTOCOL_VERSION_META_KEY: version,
@@ -184,7 +186,7 @@ class Session:
         try:
             async with asyncio.timeout(seconds):
                 if self._is_modern:
-                    await self._session.send_discover(self.era.mode)
+                    await self._session.send_discover(self.known_protocol.mode)
                 else:
                     await self._session.send_ping()
         except MCPError as exc:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject, ToolDef
     from dragoman.tools.export.schema import Fitted
-    from dragoman.tools.names import Rule
+    from dragoman.tools.names import NameRule
 
 
-class Form(Struct):
+class ToolForm(Struct):
     """How an API takes tools."""
 
     fit: Callable[[ToolDef], Fitted]
@@ -26,10 +26,10 @@ class Form(Struct):
 class ModelApi(Struct, kw_only=True):
     """One model API; see the modules of `dragoman.tools.export.apis`."""
 
-    names: Rule
+    names: NameRule
     """The names of tools that it allows."""
-    form: Form
-    strict: Form | None = None
+    form: ToolForm
+    strict: ToolForm | None = None
     """The form that holds the model to the schemas, if it has one."""
     is_checked: bool = True
     """Whether `doctor` says which tools it cannot take; false for a second form of another API."""

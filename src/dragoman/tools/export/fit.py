@@ -26,7 +26,7 @@ from dragoman.tools.export.schema import (
     rebuild,
     survey,
 )
-from dragoman.tools.names import Rule, assign
+from dragoman.tools.names import NameRule, assign
 from dragoman.tools.schema.cost import is_harmless
 
 if TYPE_CHECKING:
@@ -411,7 +411,7 @@ class Demands(Struct, kw_only=True):
     """Tells which patterns the API takes, where it does not take all."""
     references: bool = True
     """Whether it takes references."""
-    parameters: Rule | None = None
+    parameters: NameRule | None = None
     """What it takes for the name of a parameter."""
 
 
@@ -460,7 +460,7 @@ def check(schema: Schema) -> None:
         raise UnfitError(msg)
 
 
-def rename(fitted: Fitted, rule: Rule) -> None:
+def rename(fitted: Fitted, rule: NameRule) -> None:
     """Give parameters names that the API takes; what leads back is kept."""
     properties: Schema = fitted.schema.get("properties", {})
     required: list[str] = fitted.schema.get("required", [])

@@ -73,7 +73,7 @@ class SchemaTooCostlyError(Exception):
     """Checking values against the schema costs too much; the message says why."""
 
 
-class Plain(Struct, kw_only=True):
+class PlainSchema(Struct, kw_only=True):
     """A schema in its plain form."""
 
     schema: Node
@@ -93,7 +93,7 @@ class Cost(Struct, kw_only=True):
     """Whether the work grows with the value; else it is the weight, however large the value is."""
 
 
-def flatten(schema: object, *, is_readable: Callable[[str], bool]) -> Plain:
+def flatten(schema: object, *, is_readable: Callable[[str], bool]) -> PlainSchema:
     """Return the plain form of a schema.
 
     Args:
@@ -104,7 +104,7 @@ def flatten(schema: object, *, is_readable: Callable[[str], bool]) -> Plain:
         SchemaTooCostlyError: It is too large, nested too deeply, or not a schema.
     """
     if isinstance(schema, bool):
-        return Plain(schema=schema)
+        return PlainSchema(schema=schema)
     if not isinstance(schema, dict):
         msg = "it is neither an object nor a boolean"
         raise SchemaTooCostlyError(msg)
@@ -115,7 +115,7 @@ def flatten(schema: object, *, is_readable: Callable[[str], bool]) -> Plain:
     if notes:
         copy = _Copy(root, is_readable, is_careful=True)
         plain = copy.run()
-    return Plain(schema=plain, notes=notes, patterns=frozenset(copy.patterns))
+    return PlainSchema(schema=plain, notes=notes, patterns=frozenset(copy.patterns))
 
 
 class _Copy:

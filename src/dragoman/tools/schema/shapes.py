@@ -23,7 +23,7 @@ MAX_LITERAL = 200
 """Characters of a text that may be one of several choices."""
 
 
-class Plain(NamedTuple):
+class PlainType(NamedTuple):
     """A type without parts: `any`, `string`, `integer`, `number`, `boolean` or `null`."""
 
     kind: str
@@ -71,8 +71,8 @@ class Record(NamedTuple):
     """The descriptions of fields, as the schema has them."""
 
 
-Shape: TypeAlias = Plain | ListOf | MapOf | Choices | OneOf | Named
-ANY, NULL = Plain("any"), Plain("null")
+Shape: TypeAlias = PlainType | ListOf | MapOf | Choices | OneOf | Named
+ANY, NULL = PlainType("any"), PlainType("null")
 _KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
@@ -160,7 +160,7 @@ class Shapes:
 
     def _kind(self, kind: Any, schema: Mapping[str, Any], path: Sequence[str], depth: int) -> Shape:
         if isinstance(kind, str) and kind in _KINDS:
-            return Plain(kind)
+            return PlainType(kind)
         if kind == "array" or (kind is None and "items" in schema):
             if "items" not in schema or isinstance(schema["items"], list):
                 return ListOf(ANY)
@@ -268,13 +268,13 @@ def _choices(values: Sequence[Any]) -> Shape:
     return Choices(tuple(value for _, value in dict.fromkeys((type(one), one) for one in plain)))
 
 
-def _kind_of(value: str | int | None) -> Plain:
+def _kind_of(value: str | int | None) -> PlainType:
     match value:
         case None:
             return NULL
         case bool():
-            return Plain("boolean")
+            return PlainType("boolean")
         case int():
-            return Plain("integer")
+            return PlainType("integer")
         case _:
-            return Plain("string")
+            return PlainType("string")

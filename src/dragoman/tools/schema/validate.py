@@ -16,7 +16,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from dragoman.tools.schema.cost import Cost, Node, Plain, QuickCheck, SchemaTooCostlyError, cost_of, flatten
+from dragoman.tools.schema.cost import (
+    Cost,
+    Node,
+    PlainSchema,
+    QuickCheck,
+    SchemaTooCostlyError,
+    cost_of,
+    flatten,
+)
 from dragoman.tools.schema.problems import word
 
 if TYPE_CHECKING:
@@ -76,7 +84,7 @@ class Validator:
         source: object,
         *,
         notes: tuple[str, ...] = (),
-        plain: Plain | None = None,
+        plain: PlainSchema | None = None,
         cost: Cost | None = None,
         core: jsonschema_rs.Validator | None = None,
         glance: QuickCheck | None = None,
@@ -223,7 +231,7 @@ def compile_schema(schema: object) -> Validator:
     return Validator(schema, notes=plain.notes, plain=plain, cost=cost, core=core, glance=glance)
 
 
-def _compiled(plain: Plain) -> jsonschema_rs.Validator:
+def _compiled(plain: PlainSchema) -> jsonschema_rs.Validator:
     import jsonschema_rs
 
     return jsonschema_rs.validator_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, Plain, without_null
+from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, PlainType, without_null
 from dragoman.tools.stubs.typed_tools import (
     MAX_DOC,
     File,
@@ -46,7 +46,7 @@ package {package}
 
 def file_of(server: str, module: str, tools: Mapping[str, ToolDef]) -> File:
     """Return the package for the tools of a server, by the names by which clients call them."""
-    writer = _Writer()
+    writer = _GoWriter()
     found = typed(tools, writer.names)
     package = f"{module}_tools" if module in _KEYWORDS else module
     stem, arguments = (found[0].stem, _printed_name(found[0])) if found else ("", "")
@@ -66,7 +66,7 @@ def _printed_name(tool: Typed) -> str:
     return tool.arguments.name if isinstance(tool.arguments, Named) else "map[string]any"
 
 
-class _Writer:
+class _GoWriter:
     """Writes types; a choice of texts becomes a type of its own."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _Writer:
     def printed(self, shape: Shape, name: str) -> str:
         """Return a type; `name` is for a choice of texts in it."""
         match shape:
-            case Plain(kind):
+            case PlainType(kind):
                 return _PLAIN.get(kind, "any")
             case ListOf(item):
                 return f"[]{self.printed(item, name)}"

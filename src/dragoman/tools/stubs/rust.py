@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, Plain, without_null
+from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, PlainType, without_null
 from dragoman.tools.stubs.typed_tools import (
     MAX_DOC,
     File,
@@ -60,7 +60,7 @@ _HEAD = """\
 
 def file_of(server: str, module: str, tools: Mapping[str, ToolDef]) -> File:
     """Return the module for the tools of a server, by the names by which clients call them."""
-    writer = _Writer()
+    writer = _RustWriter()
     found = typed(tools, writer.names)
     constants = Names()
     lines: list[str] = []
@@ -84,7 +84,7 @@ def file_of(server: str, module: str, tools: Mapping[str, ToolDef]) -> File:
     return File(f"{module}.rs", "\n".join([head, *uses, "", body]))
 
 
-class _Writer:
+class _RustWriter:
     """Writes types; a choice of texts becomes an enum."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Writer:
     def printed(self, shape: Shape, name: str) -> str:
         """Return a type; `name` is for a choice of texts in it."""
         match shape:
-            case Plain(kind):
+            case PlainType(kind):
                 return _PLAIN.get(kind, "Value")
             case ListOf(item):
                 return f"Vec<{self.printed(item, name)}>"

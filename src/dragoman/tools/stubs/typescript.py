@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, OneOf, Plain
+from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, OneOf, PlainType
 from dragoman.tools.stubs.typed_tools import MAX_DOC, File, Names, comment, quoted, typed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _record(record: Record) -> str:
 
 def _printed(shape: Shape) -> str:
     match shape:
-        case Plain(kind):
+        case PlainType(kind):
             return _PLAIN[kind]
         case ListOf(item):
             return f"Array<{_printed(item)}>"

@@ -13,7 +13,7 @@ from tests.servers.model_api import ModelApi
 from dragoman.agent.messages import Answered, Message, ModelRequest
 from dragoman.agent.providers import ProviderAuthError, ProviderError, open_provider
 from dragoman.agent.providers.open import Secret, find_key
-from dragoman.agent.providers.request import Endpoint, is_loopback
+from dragoman.agent.providers.request import ModelEndpoint, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def ring() -> Iterator[Ring]:
     keyring.set_keyring(before)
 
 
-def endpoint_of(provider: Provider) -> Endpoint:
+def endpoint_of(provider: Provider) -> ModelEndpoint:
     return provider._endpoint  # type: ignore[attr-defined]
 
 

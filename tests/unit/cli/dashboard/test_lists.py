@@ -46,12 +46,12 @@ def test_counts_come_from_the_metrics() -> None:
     metrics.ended("law", "b", 0.5, "tool.failed")
     shown = read_server(status(tools=7, protocol_version="2025-11-25"), metrics.server("law", 0), is_on=True)
     assert (shown.tools, shown.calls, shown.errors, shown.in_flight) == ("7", "2", "1", "1")
-    assert (shown.era, shown.spark) == ("legacy", "▅█")
+    assert (shown.protocol, shown.spark) == ("2025-11-25", "▅█")
     assert shown.latency.endswith(" ms")
 
 
 def test_the_modern_protocol_is_told_apart() -> None:
-    assert read_server(status(protocol_version="2026-07-28"), None, is_on=True).era == "modern"
+    assert read_server(status(protocol_version="2026-07-28"), None, is_on=True).protocol == "2026-07-28"
 
 
 def test_trouble_and_the_next_try_are_told_on_one_harmless_line() -> None:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dragoman import ToolResult
-from dragoman.cli.session.render_turn import Running, called, finished, short_arguments
+from dragoman.cli.session.render_turn import RunningWork, called, finished, short_arguments
 from dragoman.model import Part
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_failed_call_shows_its_error() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
-    running = Running(called("mcp_legal_search", 'query="押金" * 40'), 0.0)
+    running = RunningWork(called("mcp_legal_search", 'query="押金" * 40'), 0.0)
     running.update(3, 10, "律" * 60)
     lines = [
         *drawn(running.view(1.5), width),
@@ -71,7 +71,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 
 
 def test_progress_is_a_bar_where_the_total_is_known_and_a_number_elsewhere() -> None:
-    running = Running(called("t", ""), 10.0)
+    running = RunningWork(called("t", ""), 10.0)
     assert drawn(running.view(12.0)) == ["⠋ t()  2.0 s"]
     running.update(5, 10, "half")
     assert drawn(running.view(12.0)) == ["⠋ t()  ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌ 5/10 half  2.0 s"]

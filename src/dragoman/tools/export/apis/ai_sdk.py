@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.fit import as_object, check, fit_type
 from dragoman.tools.export.schema import DRAFT_7, MAX_NODES, Fitted, fault, survey
 from dragoman.tools.names import COMMON
@@ -39,4 +39,4 @@ def _shape(alias: str, fitted: Fitted, tool: ToolDef) -> JsonObject:
 
 
 # The SDK hands names on to the provider, so they are legal for each.
-API = ModelApi(names=COMMON, form=Form(_fit, _shape), is_checked=False)
+API = ModelApi(names=COMMON, form=ToolForm(_fit, _shape), is_checked=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.fit import Demands, fit
-from dragoman.tools.names import Rule
+from dragoman.tools.names import NameRule
 from dragoman.tools.result.media import COMMON_IMAGES, MediaLimits, joined, said_in_blocks, sort_media
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dragoman.tools.export.schema import Fitted
     from dragoman.tools.result.media import Block
 
-NAMES = Rule("a-zA-Z0-9_-", 64)
-PARAMETERS = Rule("a-zA-Z0-9_.-", 64)
+NAMES = NameRule("a-zA-Z0-9_-", 64)
+PARAMETERS = NameRule("a-zA-Z0-9_.-", 64)
 MEDIA = MediaLimits(
     name="Anthropic",
     images=COMMON_IMAGES | {"image/gif"},
@@ -35,7 +35,7 @@ def _shape(alias: str, fitted: Fitted, _tool: ToolDef) -> JsonObject:
     return {"name": alias, "description": fitted.description, "input_schema": fitted.schema}
 
 
-API = ModelApi(names=NAMES, form=Form(_fit, _shape), cost_place=3)
+API = ModelApi(names=NAMES, form=ToolForm(_fit, _shape), cost_place=3)
 
 
 def anthropic_content(text: str, parts: Sequence[Part]) -> str | list[Block]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.fit import Demands, fit
-from dragoman.tools.names import Rule
+from dragoman.tools.names import NameRule
 from dragoman.tools.result.media import COMMON_IMAGES, MediaLimits, joined, sort_media
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dragoman.tools.export.schema import Fitted
     from dragoman.tools.result.media import Block
 
-NAMES = Rule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
-PARAMETERS = Rule("a-zA-Z0-9_", 64, starts_with_letter=True)
+NAMES = NameRule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
+PARAMETERS = NameRule("a-zA-Z0-9_", 64, starts_with_letter=True)
 MEDIA = MediaLimits(name="Gemini", images=COMMON_IMAGES, max_image_bytes=14 * 2**20)
 _DEMANDS = Demands(references=False, parameters=PARAMETERS)
 
@@ -31,7 +31,7 @@ def _shape(alias: str, fitted: Fitted, _tool: ToolDef) -> JsonObject:
     return {"name": alias, "description": fitted.description, "parameters_json_schema": fitted.schema}
 
 
-API = ModelApi(names=NAMES, form=Form(fit_gemini, _shape))
+API = ModelApi(names=NAMES, form=ToolForm(fit_gemini, _shape))
 
 
 def gemini_response(text: str, parts: Sequence[Part], *, is_error: bool = False) -> Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.apis.gemini import NAMES, fit_gemini
 from dragoman.tools.export.openapi import to_openapi
 
@@ -24,4 +24,4 @@ def _shape(alias: str, fitted: Fitted, _tool: ToolDef) -> JsonObject:
     return {"name": alias, "description": fitted.description, "parameters": fitted.schema}
 
 
-API = ModelApi(names=NAMES, form=Form(_fit, _shape), is_checked=False)
+API = ModelApi(names=NAMES, form=ToolForm(_fit, _shape), is_checked=False)

@@ -7,11 +7,11 @@ import re
 import warnings
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.fit import Demands, fit
 from dragoman.tools.export.schema import SchemaChange, UnfitError
 from dragoman.tools.export.strict import make_strict
-from dragoman.tools.names import Rule
+from dragoman.tools.names import NameRule
 from dragoman.tools.result.media import COMMON_IMAGES, MediaLimits, joined, sort_media
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dragoman.tools.export.schema import Fitted
     from dragoman.tools.result.media import Block
 
-NAMES = Rule("a-zA-Z0-9_-", 64)
+NAMES = NameRule("a-zA-Z0-9_-", 64)
 MEDIA = MediaLimits(name="OpenAI", images=COMMON_IMAGES | {"image/gif"}, max_image_bytes=20 * 2**20)
 MAX_DESCRIPTION = 1024
 MAX_PATTERN = 1_000
@@ -100,7 +100,9 @@ def _share_description(fitted: Fitted) -> Fitted:
     return fitted
 
 
-API = ModelApi(names=NAMES, form=Form(_fit, _shape), strict=Form(_fit_strict, _shape_strict), cost_place=1)
+API = ModelApi(
+    names=NAMES, form=ToolForm(_fit, _shape), strict=ToolForm(_fit_strict, _shape_strict), cost_place=1
+)
 
 
 def chat_content(text: str, parts: Sequence[Part]) -> tuple[str, list[Block] | None]:

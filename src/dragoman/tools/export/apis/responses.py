@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.tools.export.api import Form, ModelApi
+from dragoman.tools.export.api import ModelApi, ToolForm
 from dragoman.tools.export.apis.openai import MEDIA, NAMES, fit_openai, fit_strict
 from dragoman.tools.result.media import joined, said_in_blocks, sort_media
 
@@ -28,8 +28,8 @@ def _shape(alias: str, fitted: Fitted, _tool: ToolDef) -> JsonObject:
 
 API = ModelApi(
     names=NAMES,
-    form=Form(fit_openai, _shape),
-    strict=Form(fit_strict, _shape),
+    form=ToolForm(fit_openai, _shape),
+    strict=ToolForm(fit_strict, _shape),
     is_checked=False,
     cost_place=2,
 )

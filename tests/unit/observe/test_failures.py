@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from dragoman.call.context import LINES_PER_TURN, FailureLog
+from dragoman.observe.turns import LINES_PER_TURN, FailureLog
 
 pytestmark = pytest.mark.requirement("excel-7.3")
 

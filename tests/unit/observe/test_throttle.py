@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.call.context import BURST, CallThrottle
+from dragoman.observe.turns import BURST, CallThrottle
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-concurrency")]
 
