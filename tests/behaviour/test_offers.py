@@ -283,3 +283,16 @@ async def test_resources_of_several_servers_are_listed_server_by_server() -> Non
         await mcp.wait_ready()
         listed = [(one.server, one.uri) for one in await mcp.resources()]
     assert listed == [("one", "a://one"), ("one", "b://one"), ("two", "a://two"), ("two", "b://two")]
+
+
+async def test_size_of_a_resource_is_kept_also_if_it_is_empty_and_left_out_if_it_is_none() -> None:
+    class Sized(ScriptedServer):
+        async def answer(self, wire: Any, method: str, params: Any) -> Any:
+            if method == "resources/list":
+                sizes: dict[str, Any] = {"a": 0, "b": 7, "c": -1, "d": True, "e": "9"}
+                return {"resources": [{"uri": f"{key}://x", "size": size} for key, size in sizes.items()]}
+            return await super().answer(wire, method, params)
+
+    async with McpManager([Sized("law", resources={"a://x": ""}).spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        assert [one.size for one in await mcp.resources()] == [0, 7, None, None, None]

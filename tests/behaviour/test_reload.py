@@ -559,3 +559,23 @@ async def test_narrower_filter_holds_from_the_reload_on_and_not_only_once_the_ne
             may_connect.set()
             assert (await reloading).replaced == ("law",)
             assert {tool.original_name for tool in mcp.tools()} == {"find"}
+
+
+@pytest.mark.requirement("rrclaw-manager.shutdown", "excel-2.5", "otter-close")
+async def test_shutdown_does_not_wait_for_the_calls_of_a_server_that_was_replaced() -> None:
+    began = asyncio.Event()
+
+    async def work() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    old, new = ScriptedServer("law", tools=[work]), ScriptedServer("law", tools=[work])
+    with anyio.fail_after(20):
+        async with McpManager(Settings(servers=[old.spec(replacement="start-first")]), cache=False) as mcp:
+            await mcp.wait_ready()
+            working = asyncio.create_task(mcp.call("mcp_law_work", timeout=600))
+            await began.wait()
+            report = await mcp.reload(Settings(servers=[new.spec(replacement="start-first")]))
+            assert (report.replaced, working.done()) == (("law",), False)
+        assert isinstance((await working).exception, ToolUnavailableError)
+    assert not old.wires

@@ -381,7 +381,9 @@ class Supervisor(ConnectionEvents):
     async def wait_unused(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until no request is in progress; return whether that is the case."""
         if self._users:
-            self._unused = asyncio.get_running_loop().create_future()
+            # Several may wait, each for its own time.
+            if self._unused is None or self._unused.done():
+                self._unused = asyncio.get_running_loop().create_future()
             await asyncio.wait({self._unused}, timeout=seconds)
         return not self._users
 
