@@ -20,6 +20,7 @@ from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, Serv
 from dragoman.events import StateChanged
 from dragoman.languages import fill
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
+from dragoman.server.acquired import Acquired
 from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.closing import wait_closed
 from dragoman.server.connection_events import ConnectionEvents
@@ -41,7 +42,7 @@ from dragoman.trust.redaction import current_redactor
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from dragoman.config.templates import ExpansionContext
     from dragoman.events import OfferChanged
@@ -64,29 +65,6 @@ PATIENCE = 2.0
 """Seconds that a call waits for the next connection attempt; if it is due later, the call fails at once."""
 MAX_WAITING = 10_000
 """Calls that may wait for their turn on a server with `max_concurrency`."""
-
-
-class Acquired:
-    """The connection of a server for one request; `Supervisor.acquire` makes it.
-
-    It is a class because every call passes here: `asynccontextmanager` takes three times as long.
-    """
-
-    __slots__ = ("_give_back", "_taken")
-
-    def __init__(
-        self, taken: Awaitable[Connection], give_back: Callable[[type[BaseException] | None], None]
-    ) -> None:
-        self._taken = taken
-        self._give_back = give_back
-
-    def __aenter__(self) -> Awaitable[Connection]:
-        """Wait for the connection."""
-        return self._taken
-
-    async def __aexit__(self, kind: type[BaseException] | None, exc: object, traceback: object) -> None:
-        """Give the connection back."""
-        self._give_back(kind)
 
 
 class Supervisor(ConnectionEvents):
@@ -159,9 +137,9 @@ class Supervisor(ConnectionEvents):
         self._was_ready = False
         """Whether it was ever connected with this spec: then it is always tried again."""
         self._asks_person = True
+        """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._refused_login = False
         """Whether the server requires a login although it was sent one."""
-        """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
