@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dragoman.model.keys import Key
     from dragoman.struct import Struct
 
-_KINDS = {
+KINDS = {
     "stdio": "stdio",
     "local": "stdio",
     "http": "http",
@@ -238,13 +238,13 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         reader.problem("transport", f"expected stdio, http or sse, not {shown(written)}")
         return None
     folded = written.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
-    kind = _KINDS.get(folded)
+    kind = KINDS.get(folded)
     if kind is None:
         if folded in _FOREIGN_KINDS:
             reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written.strip()}`) is not supported")
             return None
-        near = suggest(folded, _KINDS, count=1)
-        guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
+        near = suggest(folded, KINDS, count=1)
+        guess = f"; did you mean `{KINDS[near[0]]}`?" if near else ""
         reader.problem("transport", f"`{spelled_out(written):.40}` is not stdio, http or sse{guess}")
         return None
     return kind

@@ -1,7 +1,8 @@
-"""`dragoman config hosts | show | check | paths`: show apps, servers, problems and files."""
+"""`dragoman config hosts | show | check | paths | schema`: show apps, servers, problems and files."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -314,3 +315,17 @@ def paths(options: Options) -> None:
         status = click.style(f"{source.status:<7}", fg=colours[source.status])
         where = output.safe(f"{output.shorten_path(source.path):<{min(width, 60)}}")
         click.echo(f"{status} {where}  {source.scope:<8} {found}".rstrip())
+
+
+@config.command()
+@common_options
+@click.option("--policy", "of_policy", is_flag=True, help="Of a file that is a policy alone.")
+def schema(*, of_policy: bool) -> None:
+    """Print the JSON Schema of configuration files, with which editors complete and check keys.
+
+    Save it, and name the file under `$schema` in mcp.json, or as `#:schema FILE` in the first line of a TOML
+    file.
+    """
+    from dragoman.config.json_schema import config_schema, policy_schema
+
+    click.echo(json.dumps(policy_schema() if of_policy else config_schema(), ensure_ascii=False, indent=2))
