@@ -28,7 +28,7 @@ define section
 	@printf '\n── %s\n' '$(1)'
 endef
 
-.PHONY: help run example test fresh prove bench unit lint types format lock picture clean python-found env-run env-dev servers
+.PHONY: help run example test fresh prove bench unit lint types format lock picture dist clean python-found env-run env-dev servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,11 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
 		requirements/peers/mcporter; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
+
+dist: env-dev ## Build the wheel, the source archive and the bill of materials in dist/
+	@rm -rf dist
+	@$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist .
+	@$(BIN)/python scripts/sbom.py dist/sbom.json
 
 clean: ## Remove environments, caches and build output
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist

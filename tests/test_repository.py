@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,3 +112,41 @@ def test_ci_calls_make_test_and_nothing_else() -> None:
     lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
     assert commands == ["exec make test"]
+
+
+def workflow_steps() -> Iterator[tuple[str, dict[str, object]]]:
+    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+        for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values():
+            for step in job["steps"]:
+                yield path.name, step
+
+
+def test_workflows_run_targets_of_the_makefile_and_nothing_else() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    commands = [(name, str(step["run"])) for name, step in workflow_steps() if "run" in step]
+    assert {"make test", "make dist"} <= {command for _, command in commands}
+    for name, command in commands:
+        words = command.split()
+        assert words[:2] == ["rm", "dist/sbom.json"] or (words[0] == "make" and words[1] in targets), name
+
+
+def test_workflows_have_few_rights_and_pin_what_they_use() -> None:
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        assert yaml.safe_load(path.read_text("utf-8"))["permissions"] == {"contents": "read"}
+    for _, step in workflow_steps():
+        assert re.fullmatch(r"[\w./-]+@(v\d+|release/v1)", str(step.get("uses", "a@v1")))
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md"])
+def test_no_page_for_contributors_invents_a_contact(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    assert not re.search(r"\S@\S+\.\w|https?://(?!localhost|127)", text)
+    assert all((ROOT / link).exists() for link in re.findall(r"\]\(([\w./-]+)\)", text))
+
+
+def test_the_bill_of_materials_has_every_package_of_the_lock(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "scripts/sbom.py", tmp_path / "sbom.json"], check=True)
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    listed = {one["name"]: one["version"] for one in bill["components"]}
+    assert listed == locked_versions(ROOT / "requirements/run.txt")
+    assert all(one["hashes"] for one in bill["components"])
