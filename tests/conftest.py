@@ -12,12 +12,14 @@ import os
 import re
 import select
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import hypothesis
 import pytest
+from tests import warm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -203,6 +205,12 @@ def open_descriptors() -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+@pytest.fixture
+def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `sys.executable` be one whose imports are made: what starts it, dragoman included, need not wait."""
+    monkeypatch.setattr(sys, "executable", warm.interpreter())
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, dragoman_process, entry
+from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_command, dragoman_process, entry
 from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, at_terminal
 
 from dragoman.cli.commands.chat import choose_model
@@ -337,7 +337,7 @@ def test_a_key_without_the_package_opens_the_tool_console_and_names_the_command_
     configure(one=entry("plain.py"))
     (tmp_path / "sitecustomize.py").write_text(MISSING, "utf-8")
     bare = {"PYTHONPATH": str(tmp_path), "OPENAI_API_KEY": "x"}
-    with at_terminal(columns=200, program=PROGRAM, **bare) as person:
+    with at_terminal(columns=200, program=dragoman_command(), **bare) as person:
         person.wait_until(lambda: person.current == PROMPT)
         told = [line for line in person.text.splitlines() if "API_KEY" in line]
         assert len(told) == 1
