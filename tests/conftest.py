@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import anyio
 import hypothesis
 import pytest
-from tests import warm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -210,6 +209,8 @@ def open_descriptors() -> dict[int, str]:
 @pytest.fixture
 def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `sys.executable` be one whose imports are made: what starts it, dragoman included, need not wait."""
+    from tests import warm  # only the tests of programs need it
+
     monkeypatch.setattr(sys, "executable", warm.interpreter())
 
 

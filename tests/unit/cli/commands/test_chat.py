@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_command, dragoman_process, entry
 from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, at_terminal
 
@@ -18,8 +19,6 @@ from dragoman.cli.commands.chat import choose_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 
 @contextmanager
@@ -331,6 +330,7 @@ PathFinder.find_spec = classmethod(
 """Makes the interpreter one in which the packages of the model APIs are not installed."""
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_key_without_the_package_opens_the_tool_console_and_names_the_command_to_install_it(
     tmp_path: Path,
 ) -> None:
