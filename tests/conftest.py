@@ -12,6 +12,7 @@ import os
 import re
 import select
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,6 +204,14 @@ def open_descriptors() -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+@pytest.fixture
+def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `sys.executable` be one whose imports are made: what starts it, dragoman included, need not wait."""
+    from tests import warm  # only the tests of programs need it
+
+    monkeypatch.setattr(sys, "executable", warm.interpreter())
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 Patterns are found by walking the source: every `re.compile(…)` and `re.sub(…, …)` of the package is tried with
 texts that are built from the pattern itself (runs of what it repeats, openings without an end, near misses).
-A pattern that is put together at run time needs a sample in `AT_RUN_TIME`. Parsers are listed in `PARSERS`.
+A pattern that is put together at run time needs a sample in `DEPENDENT`. Parsers are listed in `parsers()`.
 
 A pattern that has been measured is in `tests/data/measured_patterns.txt` and is measured again by `make prove
 ONLY=patterns` alone, which writes that list: `make test` measures the patterns that are new or changed.
@@ -370,9 +370,6 @@ def pattern_trouble(pattern: re.Pattern[Any], method: str, most: float = MOST) -
 # ── the gate
 
 
-PATTERNS, AT_RUN_TIME = found_patterns()
-
-
 def kept_patterns() -> Iterator[Found]:
     """Yield the patterns that functions make and data keeps."""
     from dragoman.config.dialects import HOSTS, dialect
@@ -397,7 +394,7 @@ def fingerprint(found: Found, method: str) -> str:
 
 def all_patterns() -> dict[str, tuple[Found, str]]:
     """Return every pattern with a method that is called on it, by its fingerprint."""
-    given = [*PATTERNS, *kept_patterns()]
+    given = [*found_patterns()[0], *kept_patterns()]
     for place, samples in DEPENDENT.items():
         given += [Found(place, re.compile(sample), frozenset({method})) for sample, method in samples]
     return {
@@ -420,9 +417,10 @@ def test_a_new_pattern_is_linear_in_every_text() -> None:
 
 
 def test_every_pattern_that_depends_on_arguments_has_a_sample() -> None:
+    patterns, at_run_time = found_patterns()
     makers = {f"{module}:" for module in IN_CONTAINERS}
-    assert {place for place in AT_RUN_TIME if not place.startswith(tuple(makers))} == set(DEPENDENT)
-    assert len(PATTERNS) > 150
+    assert {place for place in at_run_time if not place.startswith(tuple(makers))} == set(DEPENDENT)
+    assert len(patterns) > 150
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"\s+$", r"\$\{[^}]*\}"])

@@ -8,12 +8,14 @@ the subject of a test, it starts `python` itself.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
 import os
 import pkgutil
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,12 +26,12 @@ import types
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-PACKAGES = ("cli", "server", "manager", "agent", "gateway", "blocking")
+PACKAGES = ("cli", "server", "manager", "agent", "gateway", "blocking", "demo")
 """What most programs import sooner or later."""
 BESIDE = (
     "starlette.applications",
@@ -45,7 +47,14 @@ BESIDE = (
     "mcp.server.subscriptions",
 )
 SIZE = 1 << 20
-SDK_SERVERS = {"official.py", "all_features.py", "asking.py", "changing.py"}
+SDK_SERVERS = {
+    "official.py",
+    "all_features.py",
+    "asking.py",
+    "changing.py",
+    "conformance.py",
+    "foreign_tasks.py",
+}
 CLIENT = Path(__file__).with_name("warm_client.py")
 
 
@@ -78,6 +87,7 @@ class Warm:
             "kind": "program" if code is None else "code",
             "code": code,
             "terminal": terminal,
+            "interpreter": sys.executable,
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SIZE)
@@ -148,9 +158,21 @@ def run(
 
 def server_command(script: Path, *words: str) -> list[str]:
     """Return the command of a test server: a warm one if it would import the SDK, which takes a second."""
-    if script.name in SDK_SERVERS:
-        return [sys.executable, "-S", "-E", str(CLIENT), address(), str(script), *words]
-    return [sys.executable, str(script), *words]
+    return [interpreter() if script.name in SDK_SERVERS else sys.executable, str(script), *words]
+
+
+@cache
+def interpreter() -> str:
+    """Return a program that runs what it is told as `python` does: `-m MODULE …`, `-c CODE …` or `SCRIPT …`.
+
+    What it runs has it as its `sys.executable`, so that the processes that it starts are warm, too. Beside it there is
+    a `dragoman` for a PATH.
+    """
+    python, program = (Path(address()).with_name(name) for name in ("python", "dragoman"))
+    for path in (python, program):
+        path.write_text(f"#!{sys.executable} -SE\n{CLIENT.read_text('utf-8')}", "utf-8")
+        path.chmod(0o700)
+    return str(python)
 
 
 @cache
@@ -188,8 +210,7 @@ def main(path: str, owner: int) -> None:
     while True:
         ready = select.select([listener, tests], [], [])[0]
         if tests in ready:
-            Path(path).unlink()
-            Path(path).parent.rmdir()
+            shutil.rmtree(Path(path).parent)
             return
         client, _ = listener.accept()
         if os.fork():
@@ -203,8 +224,7 @@ def main(path: str, owner: int) -> None:
         if pid:
             watch(client, pid, streams)
         client.close()
-        run_as_told(json.loads(message), streams)
-        return
+        end_as_python_does(run_as_told, json.loads(message), streams)
 
 
 def load() -> None:
@@ -236,6 +256,35 @@ def watch(client: socket.socket, pid: int, streams: list[int]) -> None:
     os._exit(0)
 
 
+def end_as_python_does(program: Callable[..., None], *given: Any) -> NoReturn:
+    """Run a program to the end of its process, but leave the modules as they are: to clear them takes 0.1 s."""
+    code: object = None
+    try:
+        program(*given)
+    except SystemExit as end:
+        code = end.code
+        if not isinstance(code, int | None):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:  # noqa: BLE001 -- as the interpreter does
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    # What a destructor says of something that was not closed is an error in many a test.
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit((code or 0) & 255)
+
+
 def run_as_told(order: dict[str, Any], streams: list[int]) -> None:
     """Become the program."""
     os.setsid()
@@ -257,6 +306,7 @@ def run_as_told(order: dict[str, Any], streams: list[int]) -> None:
             stream.reconfigure(line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.executable = order["interpreter"]
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     match order["kind"]:
@@ -266,12 +316,8 @@ def run_as_told(order: dict[str, Any], streams: list[int]) -> None:
             from dragoman.cli.entry import main as start
 
             start()
-        case "script":
-            script = Path(order["words"][0])
-            sys.path.insert(0, str(script.parent))
-            sys.argv = order["words"]
-            module.__file__ = str(script)
-            exec(compile(script.read_bytes(), script, "exec"), module.__dict__)
+        case "python":
+            run_as_python(order["words"], order["folder"], module)
         case _:
             import warnings
 
@@ -279,6 +325,43 @@ def run_as_told(order: dict[str, Any], streams: list[int]) -> None:
             sys.path.insert(0, "")
             sys.argv = ["-c", *order["words"]]
             exec(compile(order["code"], "<string>", "exec"), module.__dict__)
+
+
+def run_as_python(words: list[str], folder: str, module: types.ModuleType) -> None:
+    """Run what the words after `python` say."""
+    import runpy
+    import warnings
+
+    while words[0].startswith("-") and words[0] not in ("-m", "-c"):
+        option = words.pop(0)
+        if option == "-W":
+            warnings.simplefilter(words.pop(0))
+        else:  # -P
+            folder = ""
+    given = os.environ.get("PYTHONPATH", "")
+    if given:
+        sys.path[:0] = given.split(os.pathsep)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module("sitecustomize")
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in os.environ
+    first, *rest = words
+    match first:
+        case "-m":
+            sys.path[:0] = [folder] if folder else []
+            sys.argv = rest
+            if not hasattr(sys.modules.get(rest[0]), "__path__"):
+                sys.modules.pop(rest[0], None)  # so that it is new, as in a fresh interpreter
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        case "-c":
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *rest[1:]]
+            exec(compile(rest[0], "<string>", "exec"), module.__dict__)
+        case _:
+            script = Path(first)
+            sys.path.insert(0, str(script.resolve().parent))
+            sys.argv = words
+            module.__file__ = str(script)
+            exec(compile(script.read_bytes(), script, "exec"), module.__dict__)
 
 
 if __name__ == "__main__":

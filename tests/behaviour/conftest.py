@@ -57,9 +57,7 @@ def pipes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 async def listening(transport: str, token: str = "") -> AsyncIterator[str]:
     """Run the official server over HTTP or SSE in a child; give its URL."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(SERVERS / "official.py"),
-        transport,
+        *server_command(SERVERS / "official.py", transport),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **({"EXPECTED_TOKEN": token} if token else {})},

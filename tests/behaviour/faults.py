@@ -11,7 +11,7 @@ from dragoman import CallTimeoutError, ProtocolError, ServerSpec, ServerState, S
 from dragoman.events import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from dragoman import McpManager, ToolResult
     from dragoman.events import Event
@@ -78,6 +78,9 @@ STUCK = [
 ]
 """After these a server is of no use, and nothing says so: silence gives it away."""
 FAULTS = [*UNREADABLE, *MISSHAPEN, *DRESSED, *FLOODS, *SILENT, *DEADLY]
+KINDS_OF_FAULTS = """bad-utf8 null slowly blank-lines 64-mib stderr-flood endless-line late
+    exits half-line closes-output crash-under-child last-words""".split()
+"""Those that differ in what they do to a pipe."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,16 @@ MODES = [
     Mode("null-listing", S.DEGRADED, "null as its result", tools=(), comes_back=False),
     Mode("bad-once", S.DEGRADED, "the index is locked"),
 ]
+KINDS_OF_MODES = """sound slow-start bom stderr-flood mute-discover closes-at-discover wrapper-leaves-child daemon
+    ignores-everything deep-schema mute crash-at-start null-listing""".split()
+"""Those that differ in what they do to a pipe."""
+
+
+def over_both(
+    every: Sequence[Fault] | Sequence[Mode], kinds: Sequence[str]
+) -> list[tuple[str, Fault | Mode]]:
+    """Return all of them over POSIX pipes, and some over the streams of the event loop."""
+    return [("posix", one) for one in every] + [("streams", one) for one in every if str(one) in kinds]
 
 
 def faulty(name: str, mode: str = "sound", **more: Any) -> ServerSpec:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.servers.authorization import Authorization
-from tests.unit.cli.program import PROGRAM, configure
+from tests.unit.cli.program import configure, dragoman_command
 
 from dragoman import Handlers, Http, McpManager, ServerSpec
 from dragoman.events import StateChanged
@@ -120,7 +120,12 @@ async def test_login_in_another_process_is_picked_up_live() -> None:
 async def log_in_elsewhere(server: Authorization) -> None:
     """Run `dragoman login` in a process of its own, and be its person."""
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "login", "law", "--no-browser", env=dict(os.environ), stderr=asyncio.subprocess.PIPE
+        *dragoman_command(),
+        "login",
+        "law",
+        "--no-browser",
+        env=dict(os.environ),
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     said = ""
@@ -133,7 +138,7 @@ async def log_in_elsewhere(server: Authorization) -> None:
 
 async def call_elsewhere() -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "call", "law", "read", env=dict(os.environ), stdout=asyncio.subprocess.PIPE
+        *dragoman_command(), "call", "law", "read", env=dict(os.environ), stdout=asyncio.subprocess.PIPE
     )
     shown, _ = await process.communicate()
     return process.returncode, shown.decode()

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from tests.behaviour.broken import CAUSES, SCRIPT, broken_servers
 from tests.unit.cli.program import configure
+from tests.warm import interpreter
 
 from dragoman import DragomanError, Http, McpManager, diagnose
 from dragoman.cli.connect import Connected, Progress
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from dragoman import Settings
 
-PROGRAM = [sys.executable, "-m", "dragoman"]
-
 
 @pytest.fixture
 async def settings(tmp_path: Path) -> AsyncIterator[Settings]:
@@ -41,7 +40,9 @@ async def settings(tmp_path: Path) -> AsyncIterator[Settings]:
 
 async def program(*words: str) -> tuple[int, str, str]:
     child = await asyncio.create_subprocess_exec(
-        *PROGRAM,
+        interpreter(),
+        "-m",
+        "dragoman",
         *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

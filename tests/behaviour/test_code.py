@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,10 @@ import anyio
 import pytest
 from tests.behaviour.code_programs import FEW, HOSTILE
 from tests.behaviour.test_apps import managed, modern
-from tests.behaviour.test_legal import DESK
+from tests.behaviour.test_legal import desk
 from tests.behaviour.test_tasks import answer, requests
 from tests.real.servers import command
+from tests.warm import interpreter
 
 from dragoman import AgentEngine, Handlers, McpManager, ServerSpec, Stdio, ToolRegistry, tool
 from dragoman.agent.code import sandbox
@@ -135,7 +135,7 @@ async def test_variables_functions_and_imports_stay_and_may_change_their_type(lo
 
 async def test_sources_of_the_calls_are_named_after_the_output() -> None:
     program = "law.search_statutes(query='deposit', limit=1)['results'][0]['title']"
-    (said,) = await ran([DESK], program)
+    (said,) = await ran([desk()], program)
     assert "Sources:" in said.splitlines()
     assert "(updated " in said
 
@@ -318,7 +318,7 @@ async def test_a_program_that_waits_for_an_approval_goes_on_after_the_host_was_k
     program = "print('before')\nfirst = m.short()\nsecond = m.long()\nlen(first) + len(second)"
     with anyio.fail_after(GUARD):
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", CRASHING, str(state), program),
+            *(interpreter(), "-c", CRASHING, str(state), program),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )

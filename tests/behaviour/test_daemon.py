@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman_process, entry, misfits
+from tests.unit.cli.program import SERVERS, configure, dragoman_command, dragoman_process, entry, misfits
 from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.commands.daemon import StopReport
@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
 ECHO = Path(__file__).resolve().parents[2] / "bench" / "echo_server.py"
 
-pytestmark = pytest.mark.skipif(not client.is_supported(), reason="needs Unix sockets")
+PYTHON = sys.executable
+pytestmark = [
+    pytest.mark.skipif(not client.is_supported(), reason="needs Unix sockets"),
+    pytest.mark.usefixtures("warm_python"),
+]
 
 
 def echo(*args: str, **more: Any) -> dict[str, Any]:
     """Return the entry of a server whose `echo` tells its process for `!pid`."""
-    return {"command": sys.executable, "args": [str(ECHO), *args], **more}
+    return {"command": PYTHON, "args": [str(ECHO), *args], **more}
 
 
 @pytest.fixture
@@ -64,6 +68,14 @@ def stop() -> None:
     done = dragoman_process("daemon", "stop", "--json")
     assert done.returncode == 0, done.stderr
     wait_gone(pid)
+    bury_daemons()
+
+
+def bury_daemons() -> None:
+    """Wait for the threads that wait for daemons which were started here, and have ended."""
+    for thread in threading.enumerate():
+        if thread.name == "dragoman daemon":
+            thread.join()
 
 
 def status() -> dict[str, Any]:
@@ -185,7 +197,7 @@ except SystemExit as end:
     heavy = {"click", "mcp", "pydantic", "asyncio", "aiohttp", "pathlib", "dataclasses", "inspect", "subprocess"}
     print(end.code, sorted(heavy & set(sys.modules)))
 """
-    words = [sys.executable, "-c", program, "call", "echo", "echo", "text=hello"]
+    words = [PYTHON, "-c", program, "call", "echo", "echo", "text=hello"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == "hello\n0 []\n", done.stderr
 
@@ -245,11 +257,11 @@ def test_a_project_is_trusted_per_client_and_folder(daemon: int, tmp_path: Path)
         folder.joinpath("mcp.json").write_text(json.dumps(entries), "utf-8")
 
     def call(name: str) -> subprocess.CompletedProcess[str]:
-        words = [*PROGRAM, "call", "theirs", "echo", "text=hello"]
+        words = [*dragoman_command(), "call", "theirs", "echo", "text=hello"]
         return subprocess.run(words, cwd=tmp_path / name, capture_output=True, text=True, check=False)
 
     assert [call(name).returncode for name in ("one", "two")] == [8, 8]
-    words = [*PROGRAM, "trust", "approve", "theirs", "--yes"]
+    words = [*dragoman_command(), "trust", "approve", "theirs", "--yes"]
     done = subprocess.run(words, cwd=tmp_path / "one", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [call(name).returncode for name in ("one", "two")] == [0, 8]
@@ -258,7 +270,10 @@ def test_a_project_is_trusted_per_client_and_folder(daemon: int, tmp_path: Path)
 def test_a_stuck_server_does_not_affect_the_others(daemon: int) -> None:
     configure(echo=echo(), stuck=entry("stuck.py"))
     waiting = subprocess.Popen(
-        [*PROGRAM, "call", "stuck", "slow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*dragoman_command(), "call", "stuck", "slow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert served_by() == served_by()
@@ -274,7 +289,7 @@ def test_a_stuck_server_does_not_affect_the_others(daemon: int) -> None:
 
 def test_simultaneous_first_commands_start_one_daemon_and_one_server(stopped: None) -> None:
     configure(echo=echo())
-    words = [*PROGRAM, "call", "echo", "echo", "text=!pid"]
+    words = [*dragoman_command(), "call", "echo", "echo", "text=!pid"]
     env = os.environ | {"DRAGOMAN_DAEMON": "1"}
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) for _ in range(6)]
     pids = {one.communicate()[0].strip() for one in running}
@@ -351,6 +366,7 @@ def test_an_idle_daemon_ends_with_its_servers() -> None:
     server = int(served_by())
     wait_gone(found["pid"])
     wait_gone(server)
+    bury_daemons()
     assert "no client for 1 s" in dragoman_process("daemon", "logs").stdout
 
 
@@ -517,7 +533,7 @@ def test_a_server_has_nothing_of_the_shell_that_started_the_daemon(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "deep" / "er"))
     arguments = ["-c", TELLING, str(SERVERS)]
-    configure(told={"command": sys.executable, "args": arguments, "inherit_env": "all"})
+    configure(told={"command": PYTHON, "args": arguments, "inherit_env": "all"})
     before = os.umask(0)
     try:
         for name, value in TERMINAL.items():

@@ -10,6 +10,8 @@ import anyio
 import pytest
 from tests.behaviour.faults import (
     FAULTS,
+    KINDS_OF_FAULTS,
+    KINDS_OF_MODES,
     MODES,
     STUCK,
     Fault,
@@ -19,6 +21,7 @@ from tests.behaviour.faults import (
     children_of,
     comes_back,
     faulty,
+    over_both,
 )
 
 from dragoman import (
@@ -52,8 +55,13 @@ async def neighbours(mcp: McpManager) -> None:
         assert (await mcp.call("mcp_good_echo", {"text": f"{number}"})).text == f"{number}"
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize(("pipes", "fault"), over_both(FAULTS, KINDS_OF_FAULTS), ids=str, indirect=["pipes"])
 async def test_fault_of_one_call_ends_that_call_and_nothing_else(fault: Fault) -> None:
+    await fault_of_one_call_ends_that_call_and_nothing_else(fault)
+
+
+async def fault_of_one_call_ends_that_call_and_nothing_else(fault: Fault) -> None:
+    """For the rest over the other pipe, in tests/prove/test_faults.py."""
     with anyio.fail_after(50):
         async with McpManager([faulty("bad"), faulty("good", "good")]) as mcp:
             assert await mcp.wait_ready()
@@ -76,8 +84,13 @@ async def test_fault_of_one_call_ends_that_call_and_nothing_else(fault: Fault) -
             assert all(gone(number) for number in children_of("sound"))
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(("pipes", "mode"), over_both(MODES, KINDS_OF_MODES), ids=str, indirect=["pipes"])
 async def test_server_that_misbehaves_from_the_beginning_harms_no_other(mode: Mode) -> None:
+    await server_that_misbehaves_from_the_beginning_harms_no_other(mode)
+
+
+async def server_that_misbehaves_from_the_beginning_harms_no_other(mode: Mode) -> None:
+    """For the rest over the other pipe, in tests/prove/test_faults.py."""
     specs = [faulty("bad", mode.name, timeouts={"connect": mode.connect}), faulty("good", "good")]
     with anyio.fail_after(50):
         async with McpManager(specs) as mcp:

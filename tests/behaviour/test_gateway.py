@@ -11,7 +11,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 from pydantic import FileUrl
+from tests.warm import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -406,7 +406,7 @@ async def test_every_feature_passes_through_the_gateway(transport: str, mode: st
 def configuration(folder: Path) -> Path:
     servers = {
         name: {
-            "command": sys.executable,
+            "command": interpreter(),
             "args": [str(SERVERS / "all_features.py")],
             "protocol": protocol,
         }
@@ -422,7 +422,7 @@ async def connected(transport: str, mode: str, config: Path) -> AsyncGenerator[P
     """Start the gateway as a program, and connect a client of the official SDK."""
     command = ["-m", "dragoman", "serve", "--config", str(config)]
     if transport == "stdio":
-        started = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+        started = StdioServerParameters(command=interpreter(), args=command, env=dict(os.environ))
         async with connect(stdio_client(started), mode) as peer:
             yield peer
         return
@@ -458,7 +458,7 @@ async def connect(transport: Any, mode: Any) -> AsyncGenerator[Peer]:
 async def served(command: list[str], *, ends: int = 0) -> AsyncGenerator[str]:
     """Start a gateway over HTTP; give its address, and end it by SIGTERM, with an exit code."""
     process = await asyncio.to_thread(
-        subprocess.Popen, [sys.executable, *command], stderr=subprocess.PIPE, encoding="utf-8"
+        subprocess.Popen, [interpreter(), *command], stderr=subprocess.PIPE, encoding="utf-8"
     )
     assert process.stderr is not None
     try:

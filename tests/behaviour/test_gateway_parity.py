@@ -20,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.behaviour.test_gateway import SERVERS, served
 from tests.unit.gateway.test_app import TOKEN, client_of, post
 from tests.unit.gateway.test_http import older, opened
+from tests.warm import interpreter
 
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
@@ -240,7 +241,7 @@ def entry() -> dict[str, Any]:
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dragoman", *words],
+        [interpreter(), "-m", "dragoman", *words],
         capture_output=True,
         encoding="utf-8",
         check=False,
@@ -259,7 +260,7 @@ async def test_the_same_folder_has_the_same_servers_and_says_which(tmp_path: Pat
     found = await asyncio.to_thread(run, "status", "--json", "--no-connect")
     names = {row["name"] for row in json.loads(found.stdout)["servers"]}
     assert names == {"theirs", "project"}
-    command = [sys.executable, "-m", "dragoman", "serve"]
+    command = [interpreter(), "-m", "dragoman", "serve"]
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -313,7 +314,7 @@ async def test_a_malformed_line_over_stdio_is_refused_and_the_next_one_answered(
     config.write_text(json.dumps({"mcpServers": {"s": entry()}}))
     command = ["-m", "dragoman", "serve", "--config", str(config)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        interpreter(),
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -351,7 +352,7 @@ async def test_what_was_asked_before_standard_input_ended_is_answered(tmp_path: 
     ]
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "dragoman", "serve", "--config", str(config)],
+        [interpreter(), "-m", "dragoman", "serve", "--config", str(config)],
         input="\n".join(map(json.dumps, lines)),
         capture_output=True,
         encoding="utf-8",
@@ -369,7 +370,7 @@ async def test_over_stdio_nothing_but_the_protocol_is_on_standard_output(tmp_pat
     config = tmp_path / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"s": entry()}}))
     command = ["-m", "dragoman", "serve", "--config", str(config), "--debug"]
-    started = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+    started = StdioServerParameters(command=interpreter(), args=command, env=dict(os.environ))
     async with asyncio.timeout(50), Client(stdio_client(started), cache=None) as client:
         assert "mcp_s_echo" in [tool.name for tool in (await client.list_tools()).tools]
 
@@ -377,7 +378,7 @@ async def test_over_stdio_nothing_but_the_protocol_is_on_standard_output(tmp_pat
 async def test_the_address_of_a_client_is_that_of_its_connection(tmp_path: Path) -> None:
     config = tmp_path / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"s": entry()}}))
-    command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config), "--http", "0"]
+    command = [interpreter(), "-m", "dragoman", "serve", "--config", str(config), "--http", "0"]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     async with asyncio.timeout(50), httpx2.AsyncClient() as client:

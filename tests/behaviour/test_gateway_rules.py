@@ -17,6 +17,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from tests.behaviour.test_gateway import SERVERS, UPSTREAM
+from tests.warm import interpreter, server_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -42,9 +43,10 @@ class Person:
 def toml(folder: Path, rules: str = "", script: str = "plain.py", **more: dict[str, Any]) -> Path:
     entries = ""
     for name, protocol in UPSTREAM.items():
+        command, *words = server_command(SERVERS / script)
         fields: dict[str, Any] = {
-            "command": sys.executable,
-            "args": [str(SERVERS / script)],
+            "command": command,
+            "args": words,
             "protocol": protocol,
             **more.get(name, {}),
         }
@@ -60,7 +62,7 @@ def toml(folder: Path, rules: str = "", script: str = "plain.py", **more: dict[s
 @asynccontextmanager
 async def client(*arguments: str, mode: Any = "auto", person: Any = None) -> AsyncGenerator[Client]:
     command = ["-m", "dragoman", *arguments]
-    started = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+    started = StdioServerParameters(command=interpreter(), args=command, env=dict(os.environ))
     async with (
         asyncio.timeout(50),
         Client(stdio_client(started), mode=mode, cache=None, elicitation_callback=person) as connected,
@@ -164,7 +166,7 @@ async def test_a_tool_that_differs_from_its_pin_is_withheld(tmp_path: Path) -> N
         names = [tool.name for tool in (await connected.list_tools()).tools]
         assert "mcp_old_echo" in names
         assert "mcp_new_echo" not in names
-    approve = [sys.executable, "-m", "dragoman", "--config", str(config), "trust", "approve", "new", "--yes"]
+    approve = [interpreter(), "-m", "dragoman", "--config", str(config), "trust", "approve", "new", "--yes"]
     done = await asyncio.to_thread(
         subprocess.run, approve, capture_output=True, encoding="utf-8", check=False, timeout=50
     )

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, entry
+from tests.unit.cli.program import configure, dragoman_command, entry
 
 from dragoman.visible import is_harmful
 
@@ -32,11 +32,14 @@ def lines(*messages: Any) -> bytes:
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
 
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+
 @pytest.fixture
 def program() -> subprocess.Popen[bytes]:
     configure(bank=entry("asking_late.py", protocol="legacy"))
     pipe = subprocess.PIPE
-    return subprocess.Popen([*PROGRAM, "serve"], stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen([*dragoman_command(), "serve"], stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def test_what_was_asked_before_the_end_of_the_input_is_answered(program: subprocess.Popen[bytes]) -> None:
@@ -77,7 +80,7 @@ def test_the_program_ends_when_its_output_is_not_read(program: subprocess.Popen[
 def test_nothing_that_a_server_lists_or_announces_has_hidden_text() -> None:
     configure(hiding=entry("hiding.py"))
     pipe = subprocess.PIPE
-    with subprocess.Popen([*PROGRAM, "serve"], stdin=pipe, stdout=pipe, stderr=pipe) as program:
+    with subprocess.Popen([*dragoman_command(), "serve"], stdin=pipe, stdout=pipe, stderr=pipe) as program:
         assert program.stdin
         assert program.stdout
 

@@ -21,6 +21,7 @@ from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, Names, answer
 from tests.servers.users_http import UsersServer
 from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
 from tests.unit.gateway.test_http import OLDER, older, open_session
+from tests.warm import interpreter
 
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app
@@ -143,7 +144,7 @@ async def people(
             },
             # These two do not know their callers: what keeps users apart is the gateway alone.
             "m": {**entry, "args": [str(SERVERS / "modern.py"), str(tmp_path / "tasks.json")]},
-            "all": {**entry, "args": [str(SERVERS / "all_features.py")]},
+            "all": {"command": interpreter(), "args": [str(SERVERS / "all_features.py")]},
         }
         config, users = tmp_path / "servers.json", tmp_path / "users.toml"
         config.write_text(json.dumps({"mcpServers": servers}))
@@ -365,7 +366,7 @@ async def test_a_user_reads_no_metrics_of_the_others() -> None:
 
 
 async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
-    features = ServerSpec("s", Stdio(sys.executable, [str(SERVERS / "all_features.py")]), protocol="legacy")
+    features = ServerSpec("s", Stdio(interpreter(), [str(SERVERS / "all_features.py")]), protocol="legacy")
     questions = Questions()
     limits = UserLimits(open=1, alone=True)
     mcp = McpManager([features], cache=False, users=limits, handlers=questions.handlers())

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from tests.behaviour.test_fallback import SERVERS, kill_for_good, mortal
 from tests.behaviour.test_gateway_parity import call, gateway, texts
+from tests.warm import interpreter
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine
@@ -25,7 +26,8 @@ pytestmark = [
 ]
 
 
-DESK = ServerSpec("law", Stdio(sys.executable, ["-m", "dragoman.demo.legal"], inherit_env=["PYTHONPATH"]))
+def desk() -> ServerSpec:
+    return ServerSpec("law", Stdio(interpreter(), ["-m", "dragoman.demo.legal"], inherit_env=["PYTHONPATH"]))
 
 
 @pytest.mark.requirement("legal-law.tools")
@@ -37,7 +39,7 @@ async def test_statutes_cases_and_templates_come_with_source_and_date() -> None:
         "list_templates": {},
     }
     with anyio.fail_after(30):
-        async with McpManager([DESK]) as mcp:
+        async with McpManager([desk()]) as mcp:
             assert await mcp.wait_ready()
             for tool, arguments in calls.items():
                 result = (await mcp.call(f"mcp_law_{tool}", arguments)).raise_for_error()
@@ -53,7 +55,7 @@ async def test_the_agent_reads_what_comes_back_as_text_whether_it_went_well_or_n
     bad = ("mcp_law_lookup_statute", {"law": "no-such-law", "article": "4"})
     model = ScriptedProvider([Say(calls=[good, bad]), "done"])
     with anyio.fail_after(30):
-        async with AgentEngine(model, [DESK]) as agent:
+        async with AgentEngine(model, [desk()]) as agent:
             await agent.run("What may a landlord ask for?")
     found, missing = (message for message in model.requests[-1].messages if message.role == "tool")
     assert not found.is_error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from tests.warm import interpreter
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolUnavailableError, UnknownToolError
 from dragoman.blocking import McpManager as BlockingManager
@@ -188,7 +189,7 @@ async def test_after_a_kill_the_next_run_goes_on_and_repeats_nothing(
 ) -> None:
     journal = tmp_path / "j"
     for last in (120, 260):
-        command = [sys.executable, "-c", KILLED, SCRIPT, str(notes), str(journal), str(last)]
+        command = [interpreter(), "-c", KILLED, SCRIPT, str(notes), str(journal), str(last)]
         killed = await asyncio.create_subprocess_exec(*command)
         assert await killed.wait() == -signal.SIGKILL
     async with McpManager([rowwise()]) as mcp:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from tests.warm import server_command
+from tests.warm import interpreter, server_command
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
 from dragoman.demo.legal import LegalDesk
@@ -31,7 +31,7 @@ SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
 
 def legal(**more: Any) -> ServerSpec:
-    return ServerSpec("legal", Stdio(sys.executable, ["-m", "dragoman.demo.legal"]), **more)
+    return ServerSpec("legal", Stdio(interpreter(), ["-m", "dragoman.demo.legal"]), **more)
 
 
 def asking(**more: Any) -> ServerSpec:

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from tests.real.servers import command
 from tests.waiting import until
+from tests.warm import server_command
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, ServerState, Stdio, UnknownServerError
 from dragoman.blocking import manager
@@ -28,7 +29,8 @@ ERAS = pytest.mark.parametrize("script", ["telling.py", "changing.py"])
 
 
 def spec(script: str, **more: Any) -> ServerSpec:
-    return ServerSpec("s", Stdio(sys.executable, [str(SERVERS / script)]), **more)
+    command, *words = server_command(SERVERS / script)
+    return ServerSpec("s", Stdio(command, words), **more)
 
 
 async def succeed(mcp: McpManager, tool: str, **arguments: Any) -> str:

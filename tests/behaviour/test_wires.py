@@ -14,6 +14,7 @@ import anyio
 import pytest
 from tests.behaviour.conftest import SERVERS, listening
 from tests.servers.http_faults import FaultServer
+from tests.warm import server_command
 
 from dragoman import (
     CallTimeoutError,
@@ -221,7 +222,8 @@ async def test_limit_can_be_raised() -> None:
 @asynccontextmanager
 async def serving(kind: str) -> AsyncIterator[Stdio | Http | Sse]:
     if kind == "stdio":
-        yield Stdio(sys.executable, [str(SERVERS / "official.py"), "stdio"])
+        command, *words = server_command(SERVERS / "official.py", "stdio")
+        yield Stdio(command, words)
         return
     async with listening(kind) as url:
         yield Http(url) if kind == "http" else Sse(url)
@@ -236,15 +238,14 @@ async def test_frozen_idle_server_is_found_out(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
     with anyio.fail_after(40):
-        async with serving("stdio") as transport:
-            spec = ServerSpec("s", transport, health_check_interval=0.05)
-            async with McpManager([spec]) as mcp:
-                assert await mcp.wait_ready()
-                events, pid = mcp.events(), mcp.status()["s"].pid
-                assert pid is not None
-                os.kill(pid, signal.SIGSTOP)
-                async for event in events:
-                    if getattr(event, "after", None) is ServerState.BACKOFF:
-                        break
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+        stdio = Stdio(sys.executable, [str(SERVERS / "plain.py")])
+        async with McpManager([ServerSpec("s", stdio, health_check_interval=0.05)]) as mcp:
+            assert await mcp.wait_ready()
+            events, pid = mcp.events(), mcp.status()["s"].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            async for event in events:
+                if getattr(event, "after", None) is ServerState.BACKOFF:
+                    break
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

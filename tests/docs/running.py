@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 import pyte
 from tests.real.servers import CACHE, NPM
-from tests.warm import Warm, run
+from tests.warm import Warm, interpreter, run
 
 from dragoman.config.load import load
 
@@ -214,7 +214,7 @@ def expansion(folder: Path, home: Path) -> dict[str, str]:
             f'[tool]\nrequirements = [{{ name = "{server.name}" }}]\nentrypoints = [{entry}]\n', "utf-8"
         )
     return {
-        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(Path(interpreter()).parent), str(PROGRAMS), os.environ["PATH"]]),
         "TERM": "xterm-256color",
         "UV_OFFLINE": "1",
         "npm_config_offline": "true",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.timeout(180)  # a page may start real servers, one after the other
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if unclaimed(page)], ids=lambda page: str(page.relative_to(DOCS))

@@ -33,6 +33,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.timeout(180)  # a dozen starts of real servers, one after the other
 async def test_a_beginner_gets_to_the_end(tmp_path: Path, home: Path) -> None:
     reader = Reader(tmp_path, home)

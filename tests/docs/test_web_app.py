@@ -9,7 +9,6 @@ import asyncio
 import os
 import socket
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, encode_basic_auth
 from tests.docs.pages import ROOT, blocks
 from tests.servers.authorization import Authorization
+from tests.warm import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def running(folder: Path, server: Authorization) -> AsyncIterator[str]:
     await asyncio.to_thread((folder / "app.py").write_text, code, "utf-8")
     program, *rest = START.split()
     assert (program, rest[-2:]) == ("uvicorn", ["--port", "8000"])
-    words = [sys.executable, "-m", program, *rest[:-1], str(port), "--log-level", "warning"]
+    words = [interpreter(), "-m", program, *rest[:-1], str(port), "--log-level", "warning"]
     process = await asyncio.create_subprocess_exec(*words, cwd=folder, env=dict(os.environ))
     try:
         async with ClientSession() as client:
@@ -108,7 +108,7 @@ async def test_two_users_of_the_application_log_in_and_call_with_their_own_accou
 
 def test_users_share_a_process_that_is_marked_so(tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text(SHARED, "utf-8")
-    words = [sys.executable, "shared.py"]
+    words = [interpreter(), "shared.py"]
     done = subprocess.run(
         words, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
     )

@@ -17,6 +17,7 @@ import pytest
 from rich.cells import cell_len
 from tests.real import servers
 from tests.servers.model_api import ModelApi
+from tests.warm import interpreter
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = ("excelmanus", "legal", "otter", "kode", "rrclaw")
@@ -73,7 +74,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def programs() -> str:
     """A PATH on which the servers are found by their names."""
-    folders = [Path(sys.executable).parent]
+    folders = [Path(interpreter()).parent]
     folders += [
         Path(servers.command(name)[0]).parent for name in ("excel", "china-law", "time", "filesystem")
     ]
@@ -89,7 +90,7 @@ async def start(name: str, programs: str, folder: Path, **variables: str) -> tup
     shutil.copytree(EXAMPLES / name, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     before = contents(copy)
     process = await asyncio.create_subprocess_exec(
-        *("/bin/sh", "-c", START, str(copy), sys.executable),
+        *("/bin/sh", "-c", START, str(copy), interpreter()),
         cwd=folder,
         env=os.environ | {"PATH": programs, "PYTHONDONTWRITEBYTECODE": "1"} | variables,
         stdin=asyncio.subprocess.DEVNULL,
@@ -136,7 +137,7 @@ def stand_in(folder: Path, answers: dict[str, list[str | None]]) -> str:
 
 def bare_path() -> str:
     """A PATH on which Python is found, and no server."""
-    return os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    return os.pathsep.join([str(Path(interpreter()).parent), "/usr/bin", "/bin"])
 
 
 def without_packages(folder: Path) -> dict[str, str]:
@@ -198,12 +199,12 @@ async def test_rrclaw_connects_what_it_can_and_shuts_everything_down(programs: s
 
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
-async def test_a_real_model_is_asked_where_it_is_named(api: str, programs: str, tmp_path: Path) -> None:
+async def test_a_real_model_is_asked_where_it_is_named(api: str, tmp_path: Path) -> None:
     reads = {"name": "files__read_text_file", "arguments": {"path": "notes.md"}}
     async with ModelApi([{"calls": [reads]}, {"text": "It is port 4096, says the model."}]) as server:
         output = await run(
             "kode",
-            programs,
+            stand_in(tmp_path / "bin", {}),
             tmp_path,
             **{
                 f"{api.upper()}_API_KEY": "a-key",
@@ -239,11 +240,11 @@ async def test_a_named_model_that_cannot_be_asked_is_one_line_and_exit_code_2(
     assert says in line
 
 
-async def test_a_model_that_fails_is_one_line_and_no_traceback(programs: str, tmp_path: Path) -> None:
+async def test_a_model_that_fails_is_one_line_and_no_traceback(tmp_path: Path) -> None:
     async with ModelApi([{"status": 401}]) as server:
         code, _, errors = await start(
             "kode",
-            programs,
+            stand_in(tmp_path / "bin", {}),
             tmp_path,
             OPENAI_API_KEY="wrong",
             OPENAI_BASE_URL=server.base_url("openai"),

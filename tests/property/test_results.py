@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import struct
+from functools import cache
 from typing import Any
 
-from anthropic.types import ToolResultBlockParam
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletionUserMessageParam
-from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter
 
 from dragoman.model import Part, SourceRef
@@ -77,9 +76,11 @@ PARTS = st.lists(
 SOURCES = st.lists(st.builds(SourceRef, title=TEXT, locator=TEXT, url=TEXT, updated=TEXT), max_size=4)
 BUDGETS = st.builds(TextBudget, limit=st.integers(0, 700), unit=st.sampled_from(["characters", "tokens"]))
 
-ANTHROPIC = TypeAdapter[Any](ToolResultBlockParam)
-RESPONSES = TypeAdapter[Any](FunctionCallOutput)
-CHAT = TypeAdapter[Any](ChatCompletionUserMessageParam)
+
+@cache
+def adapter(module: str, name: str) -> TypeAdapter[Any]:
+    """Return what reads a published type; its package is imported late, since every test process imports this file."""
+    return TypeAdapter[Any](getattr(importlib.import_module(module), name))
 
 
 def size(text: str, budget: TextBudget) -> int:
@@ -114,13 +115,19 @@ def test_head_and_tail_are_the_texts_own(text: str, budget: TextBudget, end: str
 @given(text=TEXT, parts=PARTS)
 def test_blocks_are_what_the_packages_take(text: str, parts: list[Part]) -> None:
     content = anthropic_content(text, parts)
-    answer = ANTHROPIC.validate_python({"type": "tool_result", "tool_use_id": "1", "content": content})
+    answer = adapter("anthropic.types", "ToolResultBlockParam").validate_python(
+        {"type": "tool_result", "tool_use_id": "1", "content": content}
+    )
     assert isinstance(content, str) or len(list(answer["content"])) == len(content)
     output = responses_output(text, parts)
-    RESPONSES.validate_python({"type": "function_call_output", "call_id": "1", "output": output})
+    adapter("openai.types.responses.response_input_param", "FunctionCallOutput").validate_python(
+        {"type": "function_call_output", "call_id": "1", "output": output}
+    )
     said, following = chat_content(text, parts)
     if following is not None:
-        message = CHAT.validate_python({"role": "user", "content": following})
+        message = adapter("openai.types.chat", "ChatCompletionUserMessageParam").validate_python(
+            {"role": "user", "content": following}
+        )
         assert len(list(message["content"])) == len(following)
     response = gemini_response(text, parts)
     json.dumps([content, output, said, following, response], ensure_ascii=False).encode()

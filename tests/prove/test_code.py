@@ -16,7 +16,7 @@ import anyio
 import pytest
 from tests.behaviour.code_programs import HOSTILE
 from tests.behaviour.test_code import QUICK, add, note, outputs, take
-from tests.behaviour.test_legal import DESK
+from tests.behaviour.test_legal import desk
 from tests.prove.code_tasks import TASKS, fill
 from tests.prove.code_wrong import right_programs, wrong_programs
 from tests.real.servers import command
@@ -119,7 +119,7 @@ async def test_wrong_programs_are_refused_before_their_first_call(tmp_path: Path
     missed: Counter[str] = Counter()
     with_fix = 0
     async with McpManager(
-        [server.spec(), DESK, ServerSpec("fs", Stdio(program, arguments))], cache=False
+        [server.spec(), desk(), ServerSpec("fs", Stdio(program, arguments))], cache=False
     ) as mcp:
         await mcp.wait_ready()
         async with AgentEngine(ScriptedProvider([]), mcp, code=True) as agent:
@@ -194,7 +194,7 @@ async def test_tasks_have_the_same_answers_for_a_part_of_the_tokens(tmp_path: Pa
         ServerSpec("fs", Stdio(program, arguments)),
         ServerSpec("git", Stdio(git, more)),
         ServerSpec("time", Stdio(clock, rest)),
-        DESK,
+        desk(),
     ]
     shares: dict[str, float] = {}
     direct_tokens = code_tokens = 0

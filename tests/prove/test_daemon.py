@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.behaviour.test_daemon import echo, kill, start, status, stop
-from tests.unit.cli.program import PROGRAM, configure, entry
+from tests.unit.cli.program import configure, dragoman_command, entry
 
 from dragoman.gateway import client
 from dragoman.gateway.client import Client, DaemonError, OutcomeUnknownError
@@ -54,7 +54,7 @@ def memory(pid: int) -> float:
 
 def test_simultaneous_first_starts_give_one_daemon(proof: Proof) -> None:
     configure(echo=echo())
-    words = [*PROGRAM, "call", "echo", "echo", "text=!pid"]
+    words = [*dragoman_command(), "call", "echo", "echo", "text=!pid"]
     env = os.environ | {"DRAGOMAN_DAEMON": "1"}
     began = time.monotonic()
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) for _ in range(STARTS)]

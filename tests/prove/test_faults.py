@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from tests.behaviour import test_faults
 from tests.behaviour.faults import FAULTS, MODES, STUCK, Fault, Mode, check, comes_back, faulty
 
 from dragoman import McpManager
 from dragoman.events import StateChanged
 from dragoman.model import ServerState
+from dragoman.server.process import spawn
 
 if TYPE_CHECKING:
     from tests.prove.conftest import Proof
@@ -99,3 +101,23 @@ async def test_fault_from_the_beginning_in_its_time(mode: Mode, proof: Proof) ->
     assert took <= mode.connect + 5 + SLACK
     assert closed <= 5 + SLACK
     assert slowest < SLOWEST
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speak to children over the streams of the event loop, as on Windows."""
+    monkeypatch.setattr(spawn, "HAS_POSIX_PIPES", False)
+    monkeypatch.setattr(spawn, "STDIN_GRACE", 0.2)
+    monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
+
+
+@pytest.mark.usefixtures("streams")
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+async def test_fault_of_a_call_over_streams(fault: Fault) -> None:
+    await test_faults.fault_of_one_call_ends_that_call_and_nothing_else(fault)
+
+
+@pytest.mark.usefixtures("streams")
+@pytest.mark.parametrize("mode", MODES, ids=str)
+async def test_fault_from_the_beginning_over_streams(mode: Mode) -> None:
+    await test_faults.server_that_misbehaves_from_the_beginning_harms_no_other(mode)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scripts.environment import create, fingerprint, install_lock, is_current, python_in, write_stamp
-from tests.unit.cli.program import PROGRAM, configure, dragoman, entry
+from tests.unit.cli.program import configure, dragoman, dragoman_command, entry
 
 if TYPE_CHECKING:
     from tests.prove.conftest import Proof
@@ -62,7 +62,10 @@ def test_every_row_has_one_outcome_after_ten_kills(proof: Proof, tmp_path: Path)
         # Somewhere in its share of the rows: in the middle of a call, or between two.
         until = (kill - numbers.random()) / (KILLS + 1) * ROWS * size
         child = subprocess.Popen(
-            [*PROGRAM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            [*dragoman_command(), *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         while notes.stat().st_size < until:
             assert child.poll() is None, "the run ended before it was killed"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.warm import interpreter
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parents[1] / ".cache" / "conformance" / "node_modules"
@@ -46,7 +47,7 @@ def node() -> str:
 
 def run(scenario: str, version: str, folder: Path, *, seconds: float = 40) -> tuple[int, str]:
     """Run one scenario; gives its exit code, which counts ours, and what was said."""
-    command = f"{sys.executable} {HERE / 'conformance' / 'client.py'}"
+    command = f"{interpreter()} {HERE / 'conformance' / 'client.py'}"
     done = subprocess.run(
         [
             node(),

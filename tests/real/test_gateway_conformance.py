@@ -6,11 +6,11 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from tests.behaviour.test_gateway import SERVERS, served
 from tests.real.test_conformance import SUITE, node
+from tests.warm import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ async def both(
     version: str, folder: Path, *, protocol: str = "auto", scenarios: Sequence[str] = ()
 ) -> Checks:
     """Return the outcomes of the server, which are the same directly and through the gateway."""
-    entry = {"command": sys.executable, "args": [str(SERVER)], "protocol": protocol}
+    entry = {"command": interpreter(), "args": [str(SERVER)], "protocol": protocol}
     config = folder / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"s": entry}}))
     async with served([str(SERVER), "http"], ends=-15) as url:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.real import servers
 from tests.real.servers import everything_on
+from tests.warm import interpreter
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolFailedError
 
@@ -166,7 +166,7 @@ async def an_article_is_found_with_its_source(mcp: McpManager) -> None:
 
 @pytest.mark.requirement("legal-law.tools", "legal-law.attribution")
 async def test_the_legal_server_finds_statutes_and_cases_and_fills_templates_with_sources() -> None:
-    desk = ServerSpec("law", Stdio(sys.executable, ["-m", "dragoman.demo.legal"]))
+    desk = ServerSpec("law", Stdio(interpreter(), ["-m", "dragoman.demo.legal"]))
     async with McpManager([desk]) as mcp:
         assert await mcp.wait_ready(timeout=PATIENCE)
         statute = await succeed(mcp, "mcp_law_lookup_statute", law="residential-tenancy", article="4")

@@ -25,7 +25,6 @@ from dragoman.visible import hidden_in, is_harmful, is_visible, shown, spelled_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-EVERY = [chr(number) for number in range(sys.maxunicode + 1)]
 DEFAULT_IGNORABLE = {
     chr(number)
     for first, last in (
@@ -75,12 +74,20 @@ def is_foreign_mark(letter: str) -> bool:
     return unicodedata.category(letter) in ("Mn", "Me") and not is_shared
 
 
-ASSIGNED = [
-    letter
-    for letter in EVERY
-    if unicodedata.category(letter) not in ("Cn", "Co") or expected(letter) or ord(letter) % 101 == 0
-]
-"""Every character that is one, and some of the million others."""
+@cache
+def every() -> list[str]:
+    """Return every character that there can be."""
+    return [chr(number) for number in range(sys.maxunicode + 1)]
+
+
+@cache
+def assigned() -> list[str]:
+    """Return every character that is one, and some of the million others."""
+    return [
+        letter
+        for letter in every()
+        if unicodedata.category(letter) not in ("Cn", "Co") or expected(letter) or ord(letter) % 101 == 0
+    ]
 
 
 def said(text: str) -> str:
@@ -120,11 +127,11 @@ STRICT_ROADS: dict[str, Callable[[str], str]] = {
 
 def by_letter(road: Callable[[str], str]) -> Iterator[tuple[str, bool]]:
     """Yield every character with whether a road changes it; thousands at a time, each between two letters."""
-    for letter in EVERY[:0x100]:
+    for letter in every()[:0x100]:
         if letter not in "\t\n\"\\&<>'":
             yield letter, road(f"a{letter}a") != f"a{letter}a"
-    for start in range(0x100, len(ASSIGNED), 1024):
-        letters = ASSIGNED[start : start + 1024]
+    for start in range(0x100, len(assigned()), 1024):
+        letters = assigned()[start : start + 1024]
         pieces = road(";".join(f"a{letter}a" for letter in letters)).split(";")
         assert len(pieces) == len(letters)
         for letter, piece in zip(letters, pieces, strict=True):
@@ -147,7 +154,7 @@ def test_what_a_person_must_see_exactly_follows_the_rule_for_names(road: Callabl
 def test_the_rule_for_names_is_printable_and_not_harmful() -> None:
     wrong = [
         letter
-        for letter in EVERY
+        for letter in every()
         if is_visible(f"a{letter}a")
         != (letter.isprintable() and not expected(letter) and not is_foreign_mark(letter))
         or is_harmful(f"a{letter}a") != expected(letter)
@@ -159,10 +166,10 @@ def test_no_name_of_a_tool_has_a_harmful_character() -> None:
     def is_offered(name: str) -> bool:
         return not isinstance(define({"name": name}, server="s", template="{tool}"), Rejected)
 
-    harmful = [letter for letter in EVERY if expected(letter)]
+    harmful = [letter for letter in every() if expected(letter)]
     assert len(harmful) > 4_000
     assert [letter for letter in harmful if is_offered(f"wipe{letter}")] == []
-    assert [letter for letter in EVERY[0x21:0x7F] if not is_offered(f"wipe{letter}")] == []
+    assert [letter for letter in every()[0x21:0x7F] if not is_offered(f"wipe{letter}")] == []
     for name in ("删除", "café", "cafe\u0301", "ខ្មែរ", "हिन्दी", "မြန်မာ"):
         assert is_offered(name), name
     # Selectors and joiners that a text may have: two names would look the same.
@@ -214,7 +221,7 @@ def test_what_is_allowed_by_name_is_not_allowed_by_what_it_looks_like() -> None:
 
 def test_json_is_read_back_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     letters = [
-        letter for letter in EVERY if unicodedata.category(letter) != "Cs"
+        letter for letter in every() if unicodedata.category(letter) != "Cs"
     ]  # JSON would join two of them
     values = {"".join(letters[start : start + 977]): start for start in range(0, 0x30000, 977)}
     output.say_json([values, "a" + "\u0301" * 40, "👩\u200d👩 ⠁⠀⠃"])

@@ -31,6 +31,7 @@ async def rows_of(rows: AsyncGenerator[Row]) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("peer", [OURS, FLOOR], ids=lambda peer: peer.name)
+@pytest.mark.usefixtures("warm_python")
 async def test_a_peer_starts_calls_and_stops_as_it_is_told(peer: Peer, tmp_path: Path) -> None:
     async with Driver(peer, folder=str(tmp_path)) as driver, scene.http(3) as url:
         servers = [scene.stdio("one", tools=2), {"name": "two", "url": url}, scene.dead()]
@@ -70,6 +71,7 @@ SPEEDS: dict[Callable[[Sequence[Peer], Effort, str], AsyncGenerator[Row]], list[
 
 
 @pytest.mark.parametrize("measure", SPEEDS, ids=lambda measure: measure.__name__)
+@pytest.mark.usefixtures("warm_python")
 async def test_speed_has_a_figure_for_each_peer_in_each_row(
     measure: Callable[[Sequence[Peer], Effort, str], AsyncGenerator[Row]], tmp_path: Path
 ) -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SERVERS = Path(__file__).resolve().parents[2] / "servers"
-PROGRAM = [sys.executable, "-m", "dragoman"]
 
 
 def dragoman(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -78,12 +77,17 @@ def as_the_program(
             logger.handlers[:], logger.level, logger.propagate = handlers, level, propagates
 
 
+def dragoman_command() -> list[str]:
+    """Return the command of the program; a warm one for tests with the fixture `warm_python`."""
+    return [sys.executable, "-m", "dragoman"]
+
+
 def dragoman_process(
     *arguments: str, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own: for tests of that process, of a daemon, and of asyncio."""
     return subprocess.run(
-        [*PROGRAM, *arguments],
+        [*dragoman_command(), *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, dragoman_process
+from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_command, dragoman_process
 from tests.unit.cli.terminal import CTRL_C, PROMPT, Terminal, at_terminal
 
 from dragoman.cli.exits import EndedError, run
@@ -41,11 +41,13 @@ serve({{"tools/list": lambda _: {{"tools": [tool("slow")]}}, "tools/call": calle
 """
 """A server that does not answer, neither a call nor SIGTERM, and has a daemon that hides."""
 
+PYTHON = sys.executable
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
+pytestmark = pytest.mark.usefixtures("warm_python")
 
 
 def server(kind: str = "answers", **more: Any) -> None:
-    configure(s={"command": sys.executable, "args": ["-S", "-c", SERVER, kind], **more})
+    configure(s={"command": PYTHON, "args": ["-S", "-c", SERVER, kind], **more})
 
 
 def wait_for(path: str) -> str:
@@ -94,7 +96,11 @@ def signal_ends_the_servers_and_then_the_program(
     """For every command in tests/prove/test_signals.py."""
     server(kind)
     with subprocess.Popen(
-        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*dragoman_command(), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         wait_for(sign)
         numbers = pids()
@@ -117,7 +123,7 @@ def test_terminal_that_is_closed_ends_the_servers_as_a_signal_does(words: list[s
 
 def terminal_that_is_closed_ends_the_servers_as_a_signal_does(words: list[str], how: Any) -> None:
     server()
-    with at_terminal(*words, program=PROGRAM) as person:
+    with at_terminal(*words) as person:
         if words == ["chat"]:
             person.wait_until(lambda: person.current == PROMPT)
         else:
@@ -141,7 +147,7 @@ def question_at_the_terminal_is_broken_off(how: Any) -> None:
     server()
     path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "mcp.json")
     path.with_name("config.toml").write_text('[[mcp.policy]]\naction = "ask"\n')
-    with at_terminal("call", "s", "slow", program=PROGRAM) as person:
+    with at_terminal("call", "s", "slow") as person:
         person.wait_until(lambda: "Call it?" in person.text)
         numbers = pids()
         if how == "closed":
@@ -157,7 +163,7 @@ def test_question_is_asked_again_until_the_answer_is_one() -> None:
     server()
     path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "config.toml")
     path.write_text('[[mcp.policy]]\naction = "ask"\n')
-    with at_terminal("call", "s", "slow", program=PROGRAM) as person:
+    with at_terminal("call", "s", "slow") as person:
         person.wait_until(lambda: "Call it? [y/N]:" in person.text)
         person.type("perhaps\r")
         person.wait_until(lambda: person.text.count("Call it?") == 2)
@@ -166,7 +172,7 @@ def test_question_is_asked_again_until_the_answer_is_one() -> None:
         person.process.send_signal(signal.SIGTERM)
         assert person.wait_for_end() == 128 + signal.SIGTERM
     server()
-    with at_terminal("call", "s", "slow", program=PROGRAM) as person:
+    with at_terminal("call", "s", "slow") as person:
         person.wait_until(lambda: "Call it? [y/N]:" in person.text)
         person.type("\r")
         assert person.wait_for_end() == 8
@@ -178,7 +184,7 @@ def test_demo_ends_with_both_of_its_servers() -> None:
 
 
 def demo_ends_with_both_of_its_servers(number: signal.Signals) -> None:
-    with at_terminal("demo", program=PROGRAM) as person:
+    with at_terminal("demo") as person:
         person.wait_until(lambda: person.current == PROMPT)
         family = family_of(person.process.pid)
         assert len(family) > 2
@@ -198,7 +204,7 @@ def family_of(pid: int) -> list[int]:
 
 def test_second_signal_does_not_break_off_what_the_first_one_began() -> None:
     server()
-    with subprocess.Popen([*PROGRAM, "call", "s", "slow"], stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*dragoman_command(), "call", "s", "slow"], stderr=subprocess.PIPE) as process:
         wait_for("called")
         numbers = pids()
         process.send_signal(signal.SIGTERM)
@@ -227,7 +233,11 @@ def test_more_interrupts_change_nothing_while_the_first_one_ends_the_command(
 ) -> None:
     server(kind)
     with subprocess.Popen(
-        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*dragoman_command(), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         wait_for(sign)
         numbers = pids()
@@ -248,7 +258,7 @@ def test_more_interrupts_change_nothing_while_the_first_one_ends_the_command(
 
 def test_thirty_interrupts_at_the_prompt_end_a_session_quietly() -> None:
     server()
-    with at_terminal("chat", program=PROGRAM) as person:
+    with at_terminal("chat") as person:
         person.wait_until(lambda: person.current == PROMPT)
         numbers = pids()
         person.type(30 * CTRL_C)
@@ -261,7 +271,6 @@ def test_thirty_interrupts_at_the_prompt_end_a_session_quietly() -> None:
 @pytest.mark.parametrize(
     ("words", "stream"),
     [
-        ("chat", "<&-"),
         ("chat", "<&- >&- 2>&-"),
         ("call echo echo text=hi", ">&-"),
         ("call echo echo text=hi", "2>&-"),
@@ -272,10 +281,14 @@ def test_closed_streams_are_as_good_as_none(words: str, stream: str) -> None:
 
 
 def closed_streams_are_as_good_as_none(words: str, stream: str) -> None:
-    configure(echo={"command": sys.executable, "args": [str(ECHO)]})
+    configure(echo={"command": PYTHON, "args": [str(ECHO)]})
     line = f'exec "$@" {words} {stream}'
     done = subprocess.run(
-        ["/bin/sh", "-c", line, "sh", *PROGRAM], input="/tools\n", capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", line, "sh", PYTHON, "-m", "dragoman"],
+        input="/tools\n",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr.lower()
@@ -288,13 +301,13 @@ def closed_streams_are_as_good_as_none(words: str, stream: str) -> None:
     [("tools", False), ("chat", False), ("call echo echo text=hi", False), ("call echo echo text=hi", True)],
 )
 def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> None:
-    configure(echo={"command": sys.executable, "args": [str(ECHO)]})
+    configure(echo={"command": PYTHON, "args": [str(ECHO)]})
     if has_daemon:
         assert dragoman_process("daemon", "start").returncode == 0
     try:
         with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
             done = subprocess.run(
-                [*PROGRAM, *words.split()], input=b"/tools\n", stdout=full, stderr=-1, check=False
+                [*dragoman_command(), *words.split()], input=b"/tools\n", stdout=full, stderr=-1, check=False
             )
     finally:
         if has_daemon:
@@ -305,7 +318,9 @@ def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> No
 
 def test_input_without_an_end_is_an_error() -> None:
     with open("/dev/zero", "rb") as endless:  # noqa: PTH123 -- a device
-        done = subprocess.run([*PROGRAM, "chat"], stdin=endless, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*dragoman_command(), "chat"], stdin=endless, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 1
     assert "a line of standard input is longer than" in done.stderr
 
@@ -313,7 +328,7 @@ def test_input_without_an_end_is_an_error() -> None:
 def test_an_exit_code_does_not_depend_on_where_errors_go() -> None:
     configure(gone={"command": "no-such-program"})
     with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
-        done = subprocess.run([*PROGRAM, "status"], stdout=-1, stderr=full, check=False)
+        done = subprocess.run([*dragoman_command(), "status"], stdout=-1, stderr=full, check=False)
     assert done.returncode == dragoman("status").returncode == 4
     assert b"gone" in done.stdout
 
@@ -321,7 +336,7 @@ def test_an_exit_code_does_not_depend_on_where_errors_go() -> None:
 def test_hang_up_that_is_ignored_stays_so() -> None:
     server()
     with subprocess.Popen(
-        ["nohup", *PROGRAM, "call", "s", "slow"], stdout=-3, stderr=-3, stdin=-3
+        ["nohup", PYTHON, "-m", "dragoman", "call", "s", "slow"], stdout=-3, stderr=-3, stdin=-3
     ) as process:
         wait_for("called")
         numbers = pids()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 from tests.unit.cli.asking import Person
+from tests.warm import interpreter
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio, ToolDef
 from dragoman.cli import slash
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.requirement("otter-p1.status", "otter-p2.reload")
 
 def demo_spec(name: str) -> ServerSpec:
     arguments = {"studio": ["--stdio"], "legal": []}[name]
-    return ServerSpec(name, Stdio(sys.executable, ["-m", f"dragoman.demo.{name}", *arguments]))
+    return ServerSpec(name, Stdio(interpreter(), ["-m", f"dragoman.demo.{name}", *arguments]))
 
 
 @pytest.fixture

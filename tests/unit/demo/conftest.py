@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from tests.warm import interpreter
 
 import dragoman.demo
 
@@ -28,7 +28,7 @@ def launch(child_environment: dict[str, str]) -> Iterator[Launch]:
 
         def start(module: str, *options: str) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *options],
+                [interpreter(), "-m", module, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

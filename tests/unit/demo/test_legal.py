@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +6,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, TextContent, TextResourceContents
+from tests.warm import interpreter
 
 from dragoman.demo.legal import SOURCES_KEY, LegalIndex, build_server, main
 
@@ -44,7 +44,7 @@ async def test_child_process_serves_both_eras_over_stdio(
     child_environment: dict[str, str], mode: str, version: str
 ) -> None:
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "dragoman.demo.legal"], env=child_environment
+        command=interpreter(), args=["-m", "dragoman.demo.legal"], env=child_environment
     )
     with anyio.fail_after(60):
         async with Client(parameters, mode=mode) as client:

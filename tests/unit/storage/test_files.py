@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.warm import interpreter
 
 from dragoman.observe.call_log import default_path as call_log
 from dragoman.server.oauth import token_store
@@ -247,7 +248,7 @@ asyncio.run(main())
 def test_everything_that_is_kept_is_private_under_any_umask(home: Path, tmp_path: Path, umask: str) -> None:
     server = Path(__file__).resolve().parents[2] / "servers" / "plain.py"
     done = subprocess.run(
-        [sys.executable, "-c", USE, umask, str(server)], capture_output=True, text=True, check=False
+        [interpreter(), "-c", USE, umask, str(server)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     kept = [path for base in (home, tmp_path / "logs") for path in (base, *base.rglob("*")) if path != home]

@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, dragoman_process, entry
+import pytest
+from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_command, dragoman_process, entry
 from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, at_terminal
 
 from dragoman.cli.commands.chat import choose_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 
 @contextmanager
@@ -331,13 +330,14 @@ PathFinder.find_spec = classmethod(
 """Makes the interpreter one in which the packages of the model APIs are not installed."""
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_key_without_the_package_opens_the_tool_console_and_names_the_command_to_install_it(
     tmp_path: Path,
 ) -> None:
     configure(one=entry("plain.py"))
     (tmp_path / "sitecustomize.py").write_text(MISSING, "utf-8")
     bare = {"PYTHONPATH": str(tmp_path), "OPENAI_API_KEY": "x"}
-    with at_terminal(columns=200, program=PROGRAM, **bare) as person:
+    with at_terminal(columns=200, program=dragoman_command(), **bare) as person:
         person.wait_until(lambda: person.current == PROMPT)
         told = [line for line in person.text.splitlines() if "API_KEY" in line]
         assert len(told) == 1

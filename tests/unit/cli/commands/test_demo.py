@@ -8,12 +8,13 @@ import sys
 
 import pytest
 from rich.cells import cell_len
+from tests.warm import interpreter
 
 from dragoman.demo import launch
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dragoman", "demo", *arguments]
+    command = [interpreter(), "-m", "dragoman", "demo", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 

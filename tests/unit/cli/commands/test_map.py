@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import openpyxl
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
+from tests.unit.cli.program import configure, dragoman, dragoman_command, entry, misfits
 from tests.unit.cli.terminal import CTRL_C, at_terminal
 
 from dragoman.cli.commands.map_ import MapPlanReport, MapReport, rows_text
@@ -160,7 +160,10 @@ def test_after_a_kill_the_same_command_goes_on(notes: Path, tmp_path: Path) -> N
     (tmp_path / "rows.csv").write_text(f"text\n{text}", "utf-8")
     command = ("map", "rows.note", "rows.csv", "--out", "out.csv", "--rate", "200")
     child = subprocess.Popen(
-        [*PROGRAM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [*dragoman_command(), *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     while len(noted(notes)) < 20:
         assert child.poll() is None

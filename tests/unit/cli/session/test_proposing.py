@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from tests.warm import interpreter
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.cli.session.line_editor import Listed, SlashCompleter
@@ -32,7 +32,7 @@ def paint(colour: Literal["red", "blue"], tags: list[str], deep: bool = False) -
 
 @pytest.fixture
 async def completer() -> AsyncIterator[SlashCompleter]:
-    studio = ServerSpec("studio", Stdio(sys.executable, ["-m", "dragoman.demo.studio", "--stdio"]))
+    studio = ServerSpec("studio", Stdio(interpreter(), ["-m", "dragoman.demo.studio", "--stdio"]))
     async with McpManager([studio]) as mcp:
         mcp.registry.register(paint)
         assert await mcp.wait_ready()
@@ -79,7 +79,7 @@ async def test_everything_is_completed_with_a_description(completer: SlashComple
 
 
 async def test_lists_are_asked_for_again_when_a_server_comes_back() -> None:
-    studio = ServerSpec("studio", Stdio(sys.executable, ["-m", "dragoman.demo.studio", "--stdio"]), lazy=True)
+    studio = ServerSpec("studio", Stdio(interpreter(), ["-m", "dragoman.demo.studio", "--stdio"]), lazy=True)
     changed = asyncio.Event()
     async with McpManager([studio]) as mcp:
         listed = Listed(mcp)

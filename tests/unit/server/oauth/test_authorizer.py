@@ -17,6 +17,7 @@ import jwt
 import pytest
 from tests.servers.authorization import Authorization
 from tests.servers.http_peer import GUARD, Peer
+from tests.warm import interpreter
 
 from dragoman.errors import AuthRequiredError, ConfigError, ConnectionLostError, HttpStatusError
 from dragoman.model import Auth, Http, LoginUI, Stdio
@@ -270,7 +271,7 @@ async def test_two_processes_never_burn_one_refresh_token() -> None:
         pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         children = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", REFRESH, server.url, env=env, **pipes)
+            await asyncio.create_subprocess_exec(interpreter(), "-c", REFRESH, server.url, env=env, **pipes)
             for _ in range(4)
         ]
         async with asyncio.timeout(50):
