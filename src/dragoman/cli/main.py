@@ -435,7 +435,7 @@ def help_(context: click.Context, words: tuple[str, ...]) -> None:
             from dragoman.suggest import suggest
 
             names = [*TOPICS, *cli.list_commands(root)]
-            similar = suggest(word, names, count=1, cutoff=0.6)
+            similar = suggest(word, names, count=1)
             hint = f" Did you mean `{similar[0]}`?" if similar else " Run `dragoman help topics` for a list."
             context.fail(f"No help for `{word}`.{hint}")
         command = found

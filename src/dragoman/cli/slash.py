@@ -94,12 +94,7 @@ def split(words: str) -> tuple[str, str]:
 
 def did_you_mean(word: str, known: Iterable[str], fallback: str) -> str:
     """Return a suggestion of similar names, or the fallback."""
-    names = list(known)
-    # Users may omit the prefix of an exposed name, so names that contain the word are suggested too.
-    found = (
-        suggest(word, names, cutoff=0.6)
-        or [name for name in names if word.strip("/") and word.lower() in name.lower()][:3]
-    )
+    found = suggest(word, known, by_part=True)
     return f"Did you mean {' or '.join(found)}?" if found else fallback
 
 
