@@ -26,9 +26,13 @@ _NO_WORD = "\0"
 """Stands for a word that the text does not have: it is in no name."""
 _COMPARED = 12
 """So many names are compared letter by letter."""
+_SHORTEST_PART = 3
+"""Shorter texts are part of too many names to be what was meant."""
 
 
-def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 0.5) -> list[str]:
+def suggest(
+    name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 0.6, by_part: bool = False
+) -> list[str]:
     """Return the known names that are most like another, the nearest first.
 
     Args:
@@ -36,11 +40,13 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
         known: What there is.
         count: How many names to return at most.
         cutoff: How alike a name has to be, from 0 to 1, as in `difflib.get_close_matches`.
+        by_part: Whether a name that has the other as a part is like it, too: `search` for `search_statutes`.
     """
     from difflib import SequenceMatcher  # late: most commands guess nothing
 
     least, most = len(name) * cutoff / (2 - cutoff), len(name) * (2 - cutoff) / cutoff
-    names = [one for one in islice(known, MAX_NAMES) if least <= len(one) <= most]
+    every = list(islice(known, MAX_NAMES))
+    names = [one for one in every if least <= len(one) <= most]
     wanted = _short(name)
     if len(names) > _PAIRED:
         names = _sharing(wanted, names)
@@ -54,7 +60,12 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
         if matcher.quick_ratio() >= cutoff and (ratio := matcher.ratio()) >= cutoff:
             scores.append((ratio, one))
     scores.sort(reverse=True)
-    return [one for _, one in scores[:count]]
+    found = [one for _, one in scores[:count]]
+    if by_part and len(found) < count and len(name) >= _SHORTEST_PART:
+        part = name.casefold()
+        having = (one for one in every if part in one.casefold() and one not in found)
+        found += islice(having, count - len(found))
+    return found
 
 
 def _sharing(wanted: str, names: list[str]) -> list[str]:

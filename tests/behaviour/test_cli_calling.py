@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.program import SERVERS, configure, dragoman, entry, misfits
+from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.commands.call import CallReport
 from dragoman.cli.main import run
@@ -54,7 +55,9 @@ def test_arguments_come_from_words_a_json_object_files_or_standard_input() -> No
     ("arguments", "code", "said"),
     [
         (["plain", "echo"], 2, "missing arguments for `echo` of server `plain`: `text: str`"),
-        (["plain", "echo", "text=a", "other=b"], 2, "other"),
+        (["plain", "echo", "text=a", "other=b"], 2, "unknown argument `other`"),
+        (["plain", "echo", "txt=a"], 2, "did you mean `text`? (nothing was sent) (usage: echo(text: str))"),
+        (["plain", "echo", '{"text": 1, "words": 2}'], 2, "unknown argument `words`"),
         (["plain", "fail"], 7, "the disk is full"),
         (["plain", "refuse"], 7, "no such thing"),
         (["plain", "wrong-output"], 7, "violates its output schema"),
@@ -99,7 +102,9 @@ def test_a_mistake_is_found_from_the_cached_tools_before_a_server_is_started(
     capsys.readouterr()
     for words, status, said in (
         (["plain", "echo"], 2, "missing arguments for `echo` of server `plain`: `text: str`"),
-        (["plain", "echo", "text=a", "other=b"], 2, "other"),
+        (["plain", "echo", "text=a", "other=b"], 2, "unknown argument `other`"),
+        (["plain", "echo", "txt=a"], 2, "did you mean `text`? (nothing was sent) (usage: echo(text: str))"),
+        (["plain", "echo", '{"text": 1, "words": 2}'], 2, "unknown argument `words`"),
         (["plain", "eco", "text=a"], 9, "did you mean `echo`?"),
         (["plain", "fail"], 8, "Blocked by rule `deny fail` in ~/.config/dragoman/dragoman.toml:3"),
         (["mcp_plain_echo"], 2, "missing arguments"),
@@ -186,3 +191,48 @@ def test_a_time_that_is_too_short_to_connect_is_said_to_be(capsys: pytest.Captur
     assert run(["call", "moody", "echo", "text=a", "--timeout", "0.5"]) == 6
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: server `moody` did not connect within 0.5 s (increase")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plain", "add", '{"a": 1, "b": 2}'],
+        ["plain.add", '{"a": 1, "b": 2}'],
+        ["plain:add", '{"a":1,"b":2}'],
+        ["mcp_plain_add", ' {"a": 1, "b": 2}'],
+        ["add", '{"a": 1, "b": 2}'],
+    ],
+)
+def test_a_json_object_and_every_form_of_a_name_are_taken(words: list[str]) -> None:
+    done = dragoman("call", *words)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"sum": 3}), done.stderr
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_missing_arguments_are_asked_for_at_a_terminal_and_the_result_is_indented(is_cached: bool) -> None:
+    if is_cached:
+        assert dragoman("tools", "plain").returncode == 0
+    with at_terminal("call", "plain", "echo") as terminal:
+        terminal.wait_until(lambda: terminal.current == "? text (str) ›")
+        assert "echo(text: str)" in terminal.text
+        terminal.type("\r")
+        terminal.wait_until(lambda: "! `text` is required" in terminal.text)
+        terminal.wait_until(lambda: terminal.current == "? text (str) ›")
+        terminal.type('{"sum":42}\r')
+        assert terminal.wait_for_end() == 0
+        assert '{\n  "sum": 42\n}' in terminal.text
+    with at_terminal("call", "plain", "echo") as terminal:
+        terminal.wait_until(lambda: terminal.current == "? text (str) ›")
+        terminal.type("\x04")
+        assert terminal.wait_for_end() == 130
+
+
+def test_list_and_ls_show_the_servers_as_status_does() -> None:
+    shown = dragoman("status", "--no-connect").stdout
+    assert "plain" in shown
+    for name in ("list", "ls"):
+        assert dragoman(name, "--no-connect").stdout == shown
+        assert "Show servers" in dragoman("help", name).stdout
+    wrong = dragoman("lst")
+    assert wrong.returncode == 2
+    assert "install" not in wrong.stderr

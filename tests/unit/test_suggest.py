@@ -17,7 +17,9 @@ MANY = [
     [
         ("raed_file", ["read_file", "write_file", "list"], ["read_file", "write_file"]),
         ("comand", ["command", "args", "env"], ["command"]),
-        ("qs", ["a", "ps"], ["ps"]),
+        ("qs", ["a", "ps"], []),
+        ("list", ["install", "tools"], []),
+        ("next_meeting", ["convert_time", "get_current_time"], []),
         ("", ["a"], []),
         ("a", [], []),
         ("x" * 500, ["x" * 499, "y" * 500], ["x" * 499]),
@@ -25,6 +27,13 @@ MANY = [
 )
 def test_the_nearest_names_come_first(name: str, known: list[str], expected: list[str]) -> None:
     assert suggest(name, known) == expected
+
+
+def test_a_part_of_a_name_suggests_it_if_asked_for() -> None:
+    known = ["convert_time", "search_statutes", "search_cases", "research"]
+    assert suggest("search", ["search_statutes"]) == []
+    assert suggest("Search", known, by_part=True) == ["research", "search_statutes", "search_cases"]
+    assert suggest("se", known, by_part=True) == []
 
 
 def test_a_slip_among_thousands_of_names_is_found() -> None:

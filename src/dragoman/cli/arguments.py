@@ -14,12 +14,14 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
-from dragoman.cli.output import safe
+from dragoman.cli.output import cut, one_line, safe
+from dragoman.errors import InvalidArgumentsError
+from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import ToolDef
 
@@ -29,6 +31,8 @@ Piece: TypeAlias = tuple[str, str]
 MAX_CHOICES = 4
 """With more choices than this, the type is shown instead."""
 MAX_DEFAULT = 20
+LONGEST_ABOUT = 60
+"""Columns for the description of an argument in errors; `tools --schema` shows all of it."""
 
 _TYPES = {
     "string": "str",
@@ -145,6 +149,24 @@ _KINDS: dict[type, set[str]] = {
 
 class ArgumentError(Exception):
     """A word cannot be parsed as an argument; the message tells the user why."""
+
+
+def read(
+    words: Sequence[str], schema: object, *, load: Callable[[str], bytes] | None = None
+) -> dict[str, Any]:
+    """Parse words into arguments: one JSON object, or `key=value` words as `parse` reads them.
+
+    Raises:
+        ArgumentError: They are neither.
+    """
+    if len(words) == 1 and is_object(words[0]):
+        return parse_object(words[0])
+    return parse(words, schema, load=load)
+
+
+def is_object(word: str) -> bool:
+    """Return whether a word is meant as a JSON object."""
+    return word.lstrip().startswith("{")
 
 
 def parse(
@@ -289,7 +311,7 @@ def _items(schema: object, root: object) -> object:
     return {}
 
 
-def missing(arguments: dict[str, Any], schema: object) -> dict[str, Any]:
+def missing(arguments: Mapping[str, Any], schema: object) -> dict[str, Any]:
     """Return the schemas of the missing required arguments, by name."""
     properties = properties_of(schema)
     return {
@@ -297,6 +319,60 @@ def missing(arguments: dict[str, Any], schema: object) -> dict[str, Any]:
         for name in required_of(schema)
         if name not in arguments
     }
+
+
+def refuse_unknown(given: Mapping[str, Any], tool: ToolDef) -> None:
+    """Refuse arguments that the tool does not have: a server ignores a misspelt one silently.
+
+    Raises:
+        InvalidArgumentsError: It has no such argument, and its schema does not say that it takes others.
+    """
+    schema = tool.input_schema
+    known = properties_of(schema)
+    is_open = {"patternProperties", "allOf", "anyOf", "oneOf", "$ref"}.intersection(schema)
+    if is_open or not known or schema.get("additionalProperties"):
+        return
+    problems: list[str] = []
+    for name in given:
+        if name not in known:
+            near = suggest(name, known, count=1, by_part=True)
+            guess = f"; did you mean `{near[0]}`?" if near else ""
+            problems.append(f"unknown argument `{name}`{guess}")
+    if problems:
+        _refuse(f"{problems[0]} (nothing was sent)", tool, problems)
+
+
+def refuse_incomplete(given: Mapping[str, Any], tool: ToolDef) -> None:
+    """Refuse a call that lacks required arguments.
+
+    Raises:
+        InvalidArgumentsError: It does; the message describes them.
+    """
+    schema = tool.input_schema
+    if lacking := missing(given, schema):
+        names = ", ".join(_described(name, inner, schema) for name, inner in lacking.items())
+        problems = [
+            f"`{name}` is missing: {json.dumps(inner, ensure_ascii=False)}" for name, inner in lacking.items()
+        ]
+        of = f" of server `{tool.server}`" if tool.server else ""
+        _refuse(f"missing arguments for `{tool.original_name or tool.name}`{of}: {names}", tool, problems)
+
+
+def _refuse(msg: str, tool: ToolDef, problems: Sequence[str]) -> NoReturn:
+    raise InvalidArgumentsError(
+        msg, tool=tool.name, server=tool.server, problems=problems, hint=usage_hint(tool)
+    )
+
+
+def usage_hint(tool: ToolDef) -> str:
+    """Return how a tool is called, for the error of a wrong call."""
+    return f"usage: {signature_text(tool, tool.original_name or tool.name)}"
+
+
+def _described(name: str, schema: object, root: object) -> str:
+    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    about = cut(one_line(str(fields.get("description") or "")), LONGEST_ABOUT)
+    return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
 def load_file(path: str) -> bytes:

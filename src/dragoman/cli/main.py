@@ -29,7 +29,7 @@ COMMANDS = {
     "top": ("dragoman.cli.commands.top:top", "Watch servers, calls and logs in a dashboard."),
     "status": (
         "dragoman.cli.commands.status:status",
-        "Show servers, their state and their last error.",
+        "Show servers, their state and their last error (also: list, ls).",
     ),
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
     "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
@@ -78,6 +78,8 @@ COMMANDS = {
     "demo": ("dragoman.cli.commands.demo:demo", "Try dragoman on two bundled servers."),
 }
 """The location of each command and its help line; listing commands imports none of them."""
+ALIASES = {"list": "status", "ls": "status"}
+"""Names that people know from other programs."""
 
 
 class _LazyGroup(click.Group):
@@ -87,6 +89,7 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -101,7 +104,7 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in {*COMMANDS, *ALIASES} and not name.startswith("-"):
             from dragoman.suggest import suggest
 
             similar = suggest(name, COMMANDS, count=1)
@@ -435,7 +438,7 @@ def help_(context: click.Context, words: tuple[str, ...]) -> None:
             from dragoman.suggest import suggest
 
             names = [*TOPICS, *cli.list_commands(root)]
-            similar = suggest(word, names, count=1, cutoff=0.6)
+            similar = suggest(word, names, count=1)
             hint = f" Did you mean `{similar[0]}`?" if similar else " Run `dragoman help topics` for a list."
             context.fail(f"No help for `{word}`.{hint}")
         command = found

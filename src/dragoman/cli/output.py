@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from dragoman.model import Origin, Part, ServerSpec, Transport
 
+MOST_INDENTED = 1_000_000
+"""Characters of the longest JSON that is indented."""
 NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
 
@@ -93,6 +95,16 @@ def terminal_width() -> int:
     if command is not None and command.columns:
         return command.columns
     return shutil.get_terminal_size().columns
+
+
+def indented(text: str) -> str:
+    """Return a text that is a JSON object or array with a line for each of its values; any other as it is."""
+    if len(text) > MOST_INDENTED or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text
 
 
 def say(text: str = "", **style: Any) -> None:

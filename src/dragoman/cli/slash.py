@@ -16,14 +16,14 @@ from rich.text import Text
 
 from dragoman.agent.messages import Usage, encode
 from dragoman.cli import arguments
-from dragoman.cli.arguments import properties_of, type_name
+from dragoman.cli.arguments import properties_of
 from dragoman.cli.commands.login import open_browser
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
 from dragoman.cli.session.render_turn import PastCall, called, short_arguments
 from dragoman.cli.tables import offers_view, reload_view, result_view, servers_view, tools_table
-from dragoman.errors import UnknownToolError
+from dragoman.errors import InvalidArgumentsError, UnknownToolError
 from dragoman.manager.manager import McpManager
 from dragoman.storage.files import private_opener
 from dragoman.struct import MutableStruct, Struct, field
@@ -94,12 +94,7 @@ def split(words: str) -> tuple[str, str]:
 
 def did_you_mean(word: str, known: Iterable[str], fallback: str) -> str:
     """Return a suggestion of similar names, or the fallback."""
-    names = list(known)
-    # Users may omit the prefix of an exposed name, so names that contain the word are suggested too.
-    found = (
-        suggest(word, names, cutoff=0.6)
-        or [name for name in names if word.strip("/") and word.lower() in name.lower()][:3]
-    )
+    found = suggest(word, known, by_part=True)
     return f"Did you mean {' or '.join(found)}?" if found else fallback
 
 
@@ -166,15 +161,20 @@ async def call(context: Context, words: str) -> RenderableType:
         name, rest = f"{name}:{second}", more
     tool = tool_named(context, name)
     given = parse_arguments(tool, rest)
-    if lacking := arguments.missing(given, tool.input_schema):
-        if context.asker is None:
-            needs = ", ".join(f"{key}: {type_name(one, tool.input_schema)}" for key, one in lacking.items())
-            msg = f"Missing arguments for `{tool.name}`: {needs}"
-            raise UsageError(msg)
+    if context.asker is not None:
         given = await ask_missing(context.asker, tool, given)
+    try:
+        arguments.refuse_incomplete(given, tool)
+    except InvalidArgumentsError as error:
+        raise _wrong(error) from None
     result = await context.mcp.call(tool.name, given, on_progress=context.on_progress)
     context.calls.append(PastCall(tool=tool.name, arguments=short_arguments(given), result=result))
     return result_view(result)
+
+
+def _wrong(error: InvalidArgumentsError) -> UsageError:
+    """Return the error of a wrong call as a sentence."""
+    return UsageError(f"{error.message[:1].upper()}{error.message[1:]} – {error.hint}")
 
 
 async def last(context: Context, words: str) -> RenderableType:
@@ -236,14 +236,17 @@ def parse_arguments(tool: ToolDef, text: str) -> dict[str, Any]:
     """
     text = text.strip()
     try:
-        if text.startswith("{"):
-            return arguments.parse_object(text)
-        return arguments.parse(shlex.split(text), tool.input_schema)
+        words = [text] if arguments.is_object(text) else shlex.split(text)
+        found = arguments.read(words, tool.input_schema)
+        arguments.refuse_unknown(found, tool)
     except arguments.ArgumentError as error:
         raise UsageError(str(error)) from None
+    except InvalidArgumentsError as error:
+        raise _wrong(error) from None
     except ValueError as error:
         msg = f"Cannot parse the arguments: {error}"
         raise UsageError(msg) from None
+    return found
 
 
 LIMIT = 20_000

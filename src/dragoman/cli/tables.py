@@ -14,7 +14,7 @@ from rich.text import Text
 from dragoman.cli.arguments import pieces
 from dragoman.cli.known import broken_entries
 from dragoman.cli.options import typed
-from dragoman.cli.output import NO_SERVERS, cut, one_line, safe
+from dragoman.cli.output import NO_SERVERS, cut, indented, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.tools.result.render import describe, is_carried
 
@@ -232,5 +232,5 @@ def shown_text(result: ToolResult) -> str:
 
 
 def _shortened_text(result: ToolResult, limit: int) -> str:
-    text = shown_text(result)
+    text = indented(shown_text(result))
     return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text)} characters)"

@@ -322,7 +322,7 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
     threading.Thread(target=child.wait, name="dragoman daemon", daemon=True).start()
 
 
-COMMANDS = ("call", "tools", "status")
+COMMANDS = ("call", "tools", "status", "list", "ls")
 """The commands that the daemon runs."""
 UNREACHABLE = 4
 """The exit code of a command whose daemon has ended."""

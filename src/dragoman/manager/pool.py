@@ -493,7 +493,7 @@ def find_server(supervisors: Mapping[str, Supervisor], name: str) -> Supervisor:
     """
     supervisor = supervisors.get(name)
     if supervisor is None:
-        near = suggest(name, supervisors, cutoff=0.6)
+        near = suggest(name, supervisors)
         hint = f"known servers: {', '.join(f'`{known}`' for known in supervisors) or 'none'}"
         msg = f"unknown server `{name}`"
         raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)

@@ -231,11 +231,12 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
     # The right name at the wrong server is likelier than a similar name at the right one.
     similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.original_name == name][:3]
     similar = similar or suggest(
-        name, [tool.original_name for tool in every if server and tool.server == server]
+        name, [tool.original_name for tool in every if server and tool.server == server], by_part=True
     )
     if not similar:
         proper = {_full_name(tool): tool.original_name or tool.name for tool in every}
-        near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
+        longer = [*proper, *(tool.name for tool in every)]
+        near = suggest(name, proper.values(), by_part=True) or suggest(name, longer)
         # A tool's own name may be ambiguous, so the full form is shown.
         full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
         similar = list(dict.fromkeys(one for group in full for one in group))[:3]

@@ -133,9 +133,9 @@ def test_the_exit_code_says_what_went_wrong(
 
 def test_an_error_is_one_line_that_says_what_to_do() -> None:
     write_server()
-    done = dragoman("config", "show", "fils\n\x1b[31m")
+    done = dragoman("config", "show", "file\n\x1b[m")
     assert done.returncode == 9
-    assert done.stderr.startswith("error: unknown server `fils")
+    assert done.stderr.startswith("error: unknown server `file")
     assert "did you mean files?" in done.stderr
     assert done.stderr.count("\n") == 1
     assert "\x1b" not in done.stderr

@@ -138,7 +138,12 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     assert "Did you mean greet" in await complaint(mcp, "/call gret")
     assert await complaint(mcp, "/call zzzzzzzz") == "Unknown tool `zzzzzzzz`. /tools lists all tools."
     assert await complaint(mcp, "/call greet Ann") == "Expected key=value, not `Ann`. Parameters: name"
-    assert await complaint(mcp, "/call greet") == "Missing arguments for `mcp_studio_greet`: name: str"
+    assert await complaint(mcp, "/call greet") == (
+        "Missing arguments for `greet` of server `studio`: `name: str` – Whom to greet – usage: greet(name: str)"
+    )
+    assert await complaint(mcp, "/call greet nam=Ann") == (
+        "Unknown argument `nam`; did you mean `name`? (nothing was sent) – usage: greet(name: str)"
+    )
     assert (await complaint(mcp, "/call greet {name}")).startswith("The arguments are not valid JSON")
     assert (await complaint(mcp, "/call greet name='Ann")).startswith("Cannot parse the arguments")
     assert "Did you mean studio://palette?" in await complaint(mcp, "/read studio://pallete")

@@ -7,20 +7,20 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
-from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.arguments import STDIN
 from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import ErrorReport, PartReport, part_reports, save
-from dragoman.cli.remote import current_command, divert, here
+from dragoman.cli.remote import GoAloneError, current_command, divert, here
 from dragoman.errors import (
     CallDeniedError,
     ConfigError,
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from dragoman.cli.connect import Connected
     from dragoman.model import CallRequest, ServerSpec, Settings, SourceRef, ToolDef, ToolResult
-
-LONGEST_ABOUT = 60
-"""Columns for the description of an argument in errors; `tools --schema` shows all of it."""
 
 
 class CallReport(Report, kw_only=True):
@@ -66,7 +63,7 @@ class CallReport(Report, kw_only=True):
 @click.command(cls=AdHocCommand, epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
 @common_options
 @timeout_option
-@click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
+@click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | JSON | -]...", shell_complete=CALL_WORDS)
 @click.option("--args", "whole", metavar="JSON", help="Arguments as a JSON object, or @FILE.")
 @click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images in DIR.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -85,13 +82,13 @@ def call(
 ) -> None:
     """Call a tool and print its result.
 
-    Instead of SERVER TOOL you can write SERVER.TOOL, the exposed name, or TOOL alone if only one server has
-    it. Only this server is started. A URL instead of
-    SERVER, or a command after `--`, is a server that is not configured.
+    Instead of SERVER TOOL you can write SERVER.TOOL, SERVER:TOOL, the exposed name, or TOOL alone if only one
+    server has it. Only this server is started. A URL instead of SERVER, or a command after `--`, is a server
+    that is not configured. On a terminal, missing arguments are asked for.
 
     \b
     dragoman call files read_text_file path=README.md head=10
-    dragoman call mcp_files_read_text_file --args '{"path": "README.md"}'
+    dragoman call files.read_text_file '{"path": "README.md"}'
     echo '{"path": "README.md"}' | dragoman call files read_text_file -
     dragoman call https://example.com/mcp search query=deposit
     dragoman call read_text_file path=README.md -- npx -y @modelcontextprotocol/server-filesystem .
@@ -116,7 +113,7 @@ def call(
         asked, rest = ToolTarget([options.server], words[0], is_own=True), list(words[1:])
     else:
         asked, rest = split_words(settings, words)
-    given = _Given(rest, whole)
+    given = _Given(rest, whole, as_json=options.json)
     _check_known(settings, asked, given)
     result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
     saved = save(result.parts, folder and Path(here(folder)), tool.original_name or tool.name)
@@ -130,6 +127,8 @@ def call(
         return
     if not options.json:
         text = " ".join(str(_told(settings, tool, result)).split())
+        if isinstance(result.exception, InvalidArgumentsError):
+            text = f"{text} ({arguments.usage_hint(tool)})"
         click.secho(f"error: {output.safe(text)}", fg="red", err=True)
     raise click.exceptions.Exit(code_of(result.exception))
 
@@ -137,20 +136,23 @@ def call(
 class _Given:
     """The arguments as typed; files and standard input are read once, before a server is started."""
 
-    def __init__(self, words: Sequence[str], whole: str | None) -> None:
+    def __init__(self, words: Sequence[str], whole: str | None, *, as_json: bool) -> None:
+        self._as_json = as_json
         self._words = [word for word in words if word != STDIN]
         self._whole = whole
         self._files: dict[str, bytes] = {}
+        self._answers: dict[str, Any] = {}
+        """What the user was asked for."""
         dashes = len(words) - len(self._words)
         if dashes + (whole is not None) + bool(self._words) > 1:
-            msg = "Use only one of KEY=VALUE, `--args` and `-`."
+            msg = "Use only one of KEY=VALUE, a JSON object, `--args` and `-`."
             raise click.UsageError(msg)
         if dashes:
             self._whole = self.load(STDIN).decode("utf-8", "replace")
         elif whole is not None and whole.startswith("@"):
             self._whole = self.load(whole[1:]).decode("utf-8", "replace")
         for word in self._words:
-            value = word.partition("=")[2]
+            value = "" if arguments.is_object(word) else word.partition("=")[2]
             if value.startswith("@") and not value.startswith("@@"):
                 self.load(value[1:])
 
@@ -164,25 +166,41 @@ class _Given:
         return self._files[path]
 
     def fit(self, tool: ToolDef) -> dict[str, Any]:
-        """Return the arguments, converted by the tool's schema."""
-        schema = tool.input_schema
+        """Return the arguments, converted by the tool's schema; required ones may be missing."""
         try:
             if self._whole is not None:
                 found = arguments.parse_object(self._whole)
             else:
-                found = arguments.parse(self._words, schema, load=self.load)
+                found = arguments.read(self._words, tool.input_schema, load=self.load)
         except arguments.ArgumentError as error:
-            raise click.UsageError(str(error)) from None
-        if lacking := arguments.missing(found, schema):
-            names = ", ".join(_described(name, inner, schema) for name, inner in lacking.items())
-            msg = f"missing arguments for `{tool.original_name}` of server `{tool.server}`: {names}"
-            problems = [
-                f"`{name}` is missing: {json.dumps(inner, ensure_ascii=False)}"
-                for name, inner in lacking.items()
-            ]
-            hint = f"run `dragoman tools {tool.server} --schema` for all parameters"
-            raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems, hint=hint)
-        return found
+            msg = f"{error} ({arguments.usage_hint(tool)})"
+            raise click.UsageError(msg) from None
+        arguments.refuse_unknown(found, tool)
+        return found | self._answers
+
+    async def ask(self, tool: ToolDef) -> None:
+        """Ask at the terminal for the missing arguments.
+
+        Raises:
+            InvalidArgumentsError: There is no terminal.
+        """
+        found = self.fit(tool)
+        if not arguments.missing(found, tool.input_schema):
+            return
+        if self._as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            arguments.refuse_incomplete(found, tool)
+        if current_command.get() is not None:
+            raise GoAloneError  # the form needs the client's own terminal
+        from dragoman.cli.session.line_editor import TerminalAsker
+        from dragoman.cli.session.questions import AbandonedError, ask_missing
+        from dragoman.cli.session.screen import Screen
+
+        output.note(output.safe(arguments.signature_text(tool, tool.original_name)))
+        try:
+            asked = await ask_missing(TerminalAsker(Screen()), tool, found)
+        except AbandonedError:
+            raise click.Abort from None
+        self._answers = {name: value for name, value in asked.items() if name not in found}
 
 
 def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
@@ -221,16 +239,16 @@ def _check_known(settings: Settings, asked: ToolTarget, given: _Given) -> None:
     from dragoman.tools.schema.validate import Validators
     from dragoman.trust.gate import Gate
 
+    if arguments.missing(given.fit(tool), tool.input_schema):
+        run(given.ask(tool))
     coerces = True if spec.coerce_arguments is None else spec.coerce_arguments
-    fields, _ = check(Validators().of(tool.input_schema), tool, given.fit(tool), coerces=coerces)
+    try:
+        fields, _ = check(Validators().of(tool.input_schema), tool, given.fit(tool), coerces=coerces)
+    except InvalidArgumentsError as error:
+        error.hint = arguments.usage_hint(tool)
+        raise
     gate = Gate(settings, root=settings.root or str(Path.cwd()))
     gate.refuse_denied(tool, fields, trusts_hints=spec.trust_annotations)
-
-
-def _described(name: str, schema: object, root: object) -> str:
-    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-    about = output.cut(output.one_line(str(fields.get("description") or "")), LONGEST_ABOUT)
-    return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
 class ToolTarget(NamedTuple):
@@ -246,7 +264,7 @@ class ToolTarget(NamedTuple):
 def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, list[str]]:
     """Return the tool to call, and the remaining words."""
     first, *rest = words
-    is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
+    is_alone = not rest or "=" in rest[0] or rest[0] == STDIN or arguments.is_object(rest[0])
     if settings.server(first) is not None and not is_alone:
         return ToolTarget(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
     for pair in qualified(first):
@@ -308,6 +326,10 @@ async def _call(
         if is_terminal:
             await review_changes(live)
         tool = find_connected(live, asked, [] if options.server else list(known_registry(settings)[0]))
+        if arguments.missing(given.fit(tool), tool.input_schema):
+            live.show.text = ""
+            live.show.clear()
+            await given.ask(tool)
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
@@ -433,8 +455,8 @@ def _print_sources(result: ToolResult, settings: Settings) -> None:
 
 
 def print_text(text: str, *, raw: bool) -> None:
-    """Print text from a server; escape codes are removed unless `raw`."""
-    shown = text if raw else output.safe(text)
+    """Print text from a server; escape codes are removed unless `raw`, and JSON is indented at a terminal."""
+    shown = text if raw else output.safe(output.indented(text) if sys.stdout.isatty() else text)
     end = "" if shown.endswith("\n") else "\n"
     if raw:
         # Not `click.echo`: it removes colors outside a terminal.

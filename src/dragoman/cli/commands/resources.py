@@ -330,7 +330,7 @@ async def _owner(
     if owners:
         msg = f"several servers have `{name}`: {', '.join(owners)}"
         raise DragomanError(msg, hint="choose one with --server NAME")
-    similar = suggest(name, [key(one) for one in listed], cutoff=0.6)
+    similar = suggest(name, [key(one) for one in listed])
     hint = f"did you mean {' or '.join(similar)}?" if similar else "use --server NAME if it is not listed"
     msg = f"no server lists `{name}`"
     raise NothingNamedError(msg, server="", suggestions=similar, hint=hint)

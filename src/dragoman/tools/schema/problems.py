@@ -472,7 +472,7 @@ def _place(path: list[str | int], step: object) -> list[str | int]:
 def _near(name: str, names: list[str]) -> str:
     """Return the name most like another, ignoring case."""
     folded = {cut(other, 100).casefold(): other for other in names[:500]}
-    near = suggest(cut(name, 100).casefold(), folded, count=1, cutoff=0.6)
+    near = suggest(cut(name, 100).casefold(), folded, count=1)
     return folded[near[0]] if near else ""
 
 

@@ -299,7 +299,7 @@ def test_a_pipe_without_a_model_is_a_console_for_tools() -> None:
     done = dragoman("chat", stdin="hello\n/call echo\n/call echo text=still")
     assert done.returncode == 1
     assert "No model configured" in done.stdout
-    assert "Missing arguments for `mcp_one_echo`: text: str" in done.stdout
+    assert "Missing arguments for `echo` of server `one`: `text: str`" in done.stdout
     assert "still" in done.stdout
 
 
