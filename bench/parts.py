@@ -29,7 +29,7 @@ PARTS = (
     ("  of it the process, by the watchdog", "dragoman.server.process.spawn:_Spawner.launch"),
     ("  of it the record of processes", "dragoman.server.process.spawn:Ledger.add"),
     ("  of it the identity of the process", "dragoman.server.process.spawn:identify"),
-    ("search for left processes", "dragoman.server.process.spawn:descendants"),
+    ("search for left processes", "dragoman.server.process.family:descendants"),
     ("comparison with the pins", "dragoman.trust.pin_checker:PinChecker._checked"),
     ("manager and supervisors", "dragoman.manager.manager:McpManager.__init__"),
     ("secrets to mask", "dragoman.trust.gate:Gate.register_secrets"),

@@ -396,6 +396,7 @@ async def test_a_cancelled_question_leaves_nothing_running_and_the_next_goes_on(
         assert answer.text == "here I am"
 
 
+@pytest.mark.requirement("otter-p1.images")
 async def test_a_saved_conversation_is_gone_on_with(server: Make, tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     spec = server("one", "plain.py")
@@ -709,3 +710,38 @@ async def test_cancelling_at_any_point_leaves_a_whole_transcript(tmp_path: Path)
         cut = await cancel_anywhere(points=25, seed=1, path=tmp_path / "talk.jsonl")
 
     assert cut > 5
+
+
+@pytest.mark.requirement("excel-2.5")
+async def test_engine_whose_start_is_cancelled_leaves_nothing_open(server: Make) -> None:
+    model = ScriptedProvider([])
+    agent = AgentEngine(model, [server("hangs", "mute.py"), server("good", "plain.py")], start_wait=60)
+    assert agent.manager is not None
+    with anyio.fail_after(30):
+        starting = asyncio.create_task(agent.start())
+        while agent.manager.status()["good"].state != "ready":  # noqa: ASYNC110 -- no events before the start
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert {one.state for one in agent.manager.status().values()} == {"closed"}
+
+
+@pytest.mark.requirement("excel-2.5")
+async def test_closed_engine_leaves_no_tool_of_any_server_in_the_applications_registry() -> None:
+    registry = ToolRegistry()
+
+    @tool
+    def shout() -> str:
+        return "LOUD"
+
+    registry.register(shout)
+    law, desk = (ScriptedServer(name, tools=[find]) for name in ("law", "desk"))
+    manager = McpManager([law.spec(), desk.spec()], registry=registry, cache=False)
+    async with AgentEngine(ScriptedProvider([]), manager):
+        assert [one.name for one in registry] == ["mcp_desk_find", "mcp_law_find", "shout"]
+    assert [one.name for one in registry] == ["shout"]
+
+
+def find(text: str) -> str:
+    return text

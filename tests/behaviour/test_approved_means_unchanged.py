@@ -126,8 +126,11 @@ async def test_a_change_right_before_the_start_is_seen(
 
     taken = connections.Connection._take_slot
 
+    is_due = True
+
     async def spoil_and_take(self: Any) -> Any:
-        project.spoil()
+        if is_due:
+            project.spoil()
         return await taken(self)
 
     monkeypatch.setattr(connections.Connection, "_take_slot", spoil_and_take)
@@ -136,7 +139,16 @@ async def test_a_change_right_before_the_start_is_seen(
         async with manager(project) as mcp:
             assert not await mcp.wait_ready()
             assert "the file `server.py` changed" in why(mcp)
-    assert project.starts == 0
+            assert project.starts == 0
+            # The same holds for a server that was ready before.
+            is_due = False
+            approve("coat", tmp_path)
+            await mcp.restart("coat")
+            assert mcp.status()["coat"].state is ServerState.READY
+            is_due = True
+            await mcp.restart("coat")
+            assert "the file `server.py` changed" in why(mcp)
+    assert project.starts == 1
 
 
 async def test_the_program_that_was_looked_at_is_the_one_that_is_started(

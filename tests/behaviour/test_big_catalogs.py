@@ -126,3 +126,16 @@ async def test_unknown_name_among_many_gets_the_nearest_names() -> None:
         assert await mcp.wait_ready()
         result = await mcp.call("mcp_big_tol1234", {})
         assert "mcp_big_tool1234" in str(result.error)
+
+
+@pytest.mark.requirement("excel-3.4", "otter-schema")
+async def test_every_unusable_tool_of_a_long_listing_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    server = big(3 * SLICE)
+    bad: Any = {"type": "nonsense"}
+    for number in (1, SLICE + 1, 3 * SLICE - 1):
+        server.add(ToolDef(name=f"tool{number}", description="", input_schema=bad, func=echo))
+    async with McpManager([server.spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        assert len(mcp.tools()) == 3 * SLICE - 3
+    for number in (1, SLICE + 1, 3 * SLICE - 1):
+        assert f"big: tool `tool{number}` is skipped" in caplog.text

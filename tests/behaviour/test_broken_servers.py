@@ -120,7 +120,7 @@ async def test_the_commands_name_the_same_cause_and_a_next_step(settings: Settin
         assert code == {"wrong-token": 5, "misspelt": 3}[name]
 
 
-@pytest.mark.requirement("otter-later.visual")
+@pytest.mark.requirement("otter-later.visual", "otter-p1.status")
 async def test_the_status_of_people_names_failures_last_and_the_total(settings: Settings) -> None:
     fine = {"command": sys.executable, "args": [SCRIPT, "fine"]}
     chosen = {spec.name: spec.transport for spec in settings.servers}

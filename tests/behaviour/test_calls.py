@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.behaviour.test_gateway_parity import call, gateway
 
 from dragoman import (
     CallTimeoutError,
@@ -23,6 +25,7 @@ from dragoman import (
     ToolRegistry,
     ToolUnavailableError,
     UnknownToolError,
+    tool,
 )
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
@@ -269,6 +272,7 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
         "field": "path",
         "given": "y" * 3000,
         "api_key": "sk-live-0123456789abcdef0123",
+        "password": "hunter two",
         "rows": ["x" * 300] * 90,
     }
     refusing = ScriptedServer("files")
@@ -288,8 +292,16 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
             assert '"field": "path"' in text
             assert "yyy… (3000 characters)" in text
             assert "sk-live-0123456789abcdef0123" not in text
+            assert "hunter two" not in text
             assert len(text) < 700
             assert isinstance(result.exception, ProtocolError)
+        async with gateway(mcp) as client:
+            refusal = await call(client, "mcp_files_read")
+            assert refusal["message"].startswith("invalid path; details: ")
+            assert '"field": "path"' in refusal["message"]
+            assert "sk-live-0123456789abcdef0123" not in refusal["message"]
+            assert "hunter two" not in refusal["message"]
+            assert len(refusal["message"]) < 700
         async with AgentEngine(model, mcp) as agent:
             await agent.run("Read it.")
     (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
@@ -475,7 +487,7 @@ async def test_the_shorter_time_limit_ends_first_even_below_a_second(mcp: McpMan
         ("refuse", "no such thing"),
         ("slow", "did not answer within 0.3 s"),
         ("echo", "the required key `text` (a string) is missing"),
-        ("exit", "ended: the process ended with code 9"),
+        ("exit", "lost: the process ended with code 9"),
     ],
 )
 async def test_failed_call_is_logged_as_an_error_with_server_tool_and_reason(
@@ -582,3 +594,78 @@ def test_call_that_is_repeated_still_has_the_servers_own_name() -> None:
 
     InstantClock().run(main())
     assert [one.tool for one in law.calls] == ["find", "find"]
+
+
+@pytest.mark.requirement("excel-5.4")
+async def test_limit_of_one_call_may_be_longer_than_that_of_its_server() -> None:
+    may_answer = asyncio.Event()
+    slow = ScriptedServer("slow")
+
+    @slow.tool
+    async def wait() -> str:
+        await may_answer.wait()
+        return "there"
+
+    async with McpManager([slow.spec(timeouts={"call": 0.05})], cache=False) as mcp:
+        await mcp.wait_ready()
+        waiting = asyncio.create_task(mcp.call("mcp_slow_wait", timeout=20))
+        assert isinstance((await mcp.call("mcp_slow_wait")).exception, CallTimeoutError)
+        may_answer.set()
+        assert (await waiting).text == "there"
+
+
+@pytest.mark.requirement("legal-call.timeout", "excel-5.4")
+def test_one_limit_covers_a_call_and_its_repetition() -> None:
+    law = ScriptedServer("law")
+    clock = InstantClock()
+
+    async def search() -> str:
+        if len(law.calls) > 1:
+            await asyncio.Event().wait()
+        await asyncio.sleep(7)
+        law.crash()
+        return "lost"
+
+    law.add(
+        ToolDef(
+            name="search",
+            description="",
+            input_schema={"type": "object"},
+            func=search,
+            annotations={"readOnlyHint": True},
+        )
+    )
+
+    async def main() -> float:
+        async with McpManager([law.spec(trust_annotations=True)], cache=False) as mcp:
+            await mcp.wait_ready()
+            before = clock.elapsed
+            result = await mcp.call("mcp_law_search", timeout=10)
+            assert isinstance(result.exception, CallTimeoutError)
+            assert len(law.calls) == 2
+            return clock.elapsed - before
+
+    assert clock.run(main()) == pytest.approx(10, abs=0.5)
+
+
+@pytest.mark.requirement("kode-call.async")
+async def test_slow_function_of_the_application_blocks_no_other_call() -> None:
+    may_answer = threading.Event()
+    desk, registry = ScriptedServer("desk"), ToolRegistry()
+
+    @tool
+    def wait() -> str:
+        return f"answered: {may_answer.wait(10)}"
+
+    @desk.tool
+    def now() -> str:
+        may_answer.set()
+        return "now"
+
+    registry.register(wait)
+    async with McpManager([desk.spec()], registry=registry, cache=False) as mcp:
+        await mcp.wait_ready()
+        for _ in range(2):
+            may_answer.clear()
+            slow, quick = await asyncio.gather(mcp.call("wait"), mcp.call("mcp_desk_now"))
+            assert (slow.text, quick.text) == ("answered: True", "now")

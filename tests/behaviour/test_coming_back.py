@@ -12,12 +12,14 @@ import anyio
 import pytest
 from tests.servers.authorization import Authorization
 from tests.servers.http_faults import FaultServer
-from tests.waiting import until_state
+from tests.waiting import until, until_state
 
 from dragoman import Handlers, Http, McpManager, ServerSpec, Sse, Stdio
 from dragoman.events import StateChanged
 from dragoman.model import Auth
 from dragoman.server import lifecycle
+from dragoman.testing import ScriptedServer
+from dragoman.testing.servers import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -241,3 +243,65 @@ async def test_legacy_stream_that_is_refused_once_is_opened_again(faults: FaultS
         async with McpManager([spec]) as mcp:
             assert await mcp.wait_ready()
             assert len(faults.sent("GET")) == 2
+
+
+class Unlisted(ScriptedServer):
+    """One whose listing may fail, or its second page."""
+
+    fails = ""
+
+    async def answer(self, wire: Any, method: str, params: Any) -> Any:
+        if method == "tools/list" and self.fails == "all":
+            raise Refusal(-32603, "the listing is broken")
+        if method == "tools/list" and self.fails == "later page":
+            if params.get("cursor"):
+                raise Refusal(-32603, "the page is broken")
+            return {**await super().answer(wire, method, params), "nextCursor": "2"}
+        return await super().answer(wire, method, params)
+
+
+def find(text: str) -> str:
+    return text
+
+
+@pytest.mark.requirement("otter-crash")
+async def test_server_that_crashes_while_its_listing_fails_is_connected_again() -> None:
+    server = Unlisted("law", tools=[find])
+    with anyio.fail_after(30):
+        async with McpManager([server.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            server.fails, events = "all", mcp.events()
+            server.add(find)
+            await until(events, StateChanged, after="degraded")
+            server.crash()
+            server.fails = ""
+            await until(events, StateChanged, after="ready")
+            assert (await mcp.call("mcp_law_find", {"text": "x"})).text == "x"
+
+
+@pytest.mark.requirement("kode-discovery.list", "kode-discovery.failure", "excel-3.1")
+async def test_listing_with_a_page_that_fails_is_a_failed_listing() -> None:
+    server = Unlisted("law", tools=[find])
+    server.fails = "later page"
+    with anyio.fail_after(30):
+        async with McpManager([server.spec()], cache=False) as mcp:
+            assert not await mcp.wait_ready()
+            assert (mcp.status()["law"].state, mcp.tools()) == ("degraded", [])
+            assert "the page is broken" in (mcp.status()["law"].last_error or "")
+
+
+@pytest.mark.requirement("otter-concurrency")
+async def test_call_that_finds_no_server_takes_up_no_room_for_later_ones() -> None:
+    server = ScriptedServer("law", tools=[find])
+    with anyio.fail_after(30):
+        async with McpManager([server.spec(max_concurrency=1)], cache=False) as mcp:
+            await mcp.wait_ready()
+            events = mcp.events()
+            server.stop()
+            await until(events, StateChanged, after="backoff")
+            for _ in range(3):
+                assert not (await mcp.call("mcp_law_find", {"text": "x"}, timeout=0.05)).success
+            server.start()
+            await mcp.start(["law"])
+            await mcp.wait_ready()
+            assert (await mcp.call("mcp_law_find", {"text": "x"})).text == "x"

@@ -166,7 +166,7 @@ def test_every_connection_is_logged_also_the_one_after_a_loss(caplog: pytest.Log
     said = [
         (one.levelname, one.getMessage()) for one in caplog.records if "connected with" in one.getMessage()
     ]
-    assert said == [("INFO", "law: connected with 1 tools")] * 3
+    assert said == [("INFO", "law: connected with 1 tool")] * 3
 
 
 async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:
@@ -592,3 +592,48 @@ def test_servers_that_hang_do_not_keep_the_others_from_starting() -> None:
             return asyncio.get_running_loop().time() - began
 
     assert InstantClock().run(main()) < 5
+
+
+@pytest.mark.requirement("excel-2.4")
+def test_outage_with_the_same_reason_as_the_one_before_is_an_error_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> None:
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            for _ in range(2):
+                events = mcp.events()
+                law.crash()
+                async for event in events:
+                    if isinstance(event, StateChanged) and event.after is ServerState.READY:
+                        break
+
+    InstantClock().run(main())
+    said = [(one.levelname, one.getMessage()) for one in caplog.records if "was lost" in one.getMessage()]
+    assert [level for level, _ in said] == ["ERROR", "ERROR"]
+    assert len({line for _, line in said}) == 1
+
+
+@pytest.mark.requirement("excel-3.1", "kode-discovery.list")
+async def test_page_without_tools_is_not_the_last_one(server: Make) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("pages", "paging.py", "4", "empty")]) as mcp:
+            await mcp.wait_ready()
+            assert [tool.name for tool in mcp.tools()] == ["mcp_pages_t1", "mcp_pages_t3"]
+
+
+@pytest.mark.requirement("legal-client.init", "otter-p1.health")
+async def test_start_connects_a_server_at_once_that_waits_for_its_next_attempt() -> None:
+    law = ScriptedServer("law", tools=[find])
+    with anyio.fail_after(20):
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            for _ in range(2):
+                law.stop()
+                await next_state(mcp, ServerState.BACKOFF)
+                law.start()
+                await mcp.start(["law"])
+                assert mcp.status()["law"].state is ServerState.CONNECTING
+                assert await mcp.wait_ready()

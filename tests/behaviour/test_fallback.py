@@ -21,6 +21,7 @@ from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.config.load import load
 from dragoman.errors import CallTimeoutError
 from dragoman.events import StateChanged
+from dragoman.manager.manager import parts_of
 from dragoman.model import ServerState
 from dragoman.server import connection as connections
 from dragoman.server.sharing import SharedConnections
@@ -138,6 +139,21 @@ async def test_hung_server_is_replaced_from_the_second_call_on_until_it_answers(
             assert mcp.status()["first"].pid == pid
 
 
+@pytest.mark.requirement("legal-config.health")
+async def test_idle_server_that_misses_one_probe_is_replaced_before_a_call_times_out(server: Make) -> None:
+    first = server("first", "plain.py", fallback=["second"], health_check_interval=1)
+    with anyio.fail_after(40):
+        async with McpManager([first, server("second", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            pid, connection = mcp.status()["first"].pid, parts_of(mcp).supervisors["first"]
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            while await connection.why_switch() is None:  # noqa: ASYNC110 -- a missed probe has no event
+                await asyncio.sleep(0)
+            assert mcp.status()["first"].state is ServerState.READY
+            assert (await mcp.call(*ECHO)).meta["dragoman/fallback"] == "second"
+
+
 @pytest.mark.requirement("legal-config.health", "legal-call.timeout")
 async def test_slow_tool_of_a_healthy_server_is_no_reason_to_switch(server: Make) -> None:
     first = server("first", "plain.py", fallback=["second"])
@@ -250,6 +266,18 @@ async def test_local_function_stands_in_for_the_tool_that_it_is_given_to() -> No
     assert "local cases about rent" in result.text
     assert "answered by `local_cases`" in result.text
     assert result.meta["dragoman/fallback"] == "local_cases"
+
+
+@pytest.mark.requirement("legal-error.schema")
+async def test_arguments_that_do_not_fit_the_fallback_are_not_sent_to_it() -> None:
+    law, desk = Law(fallback=["desk"]), ScriptedServer("desk")
+
+    @desk.tool
+    def search_cases(query: int) -> str:
+        return f"cases about {query}"
+
+    result = await law.lost_call("mcp_law_search_cases", desk.spec(), query="rent")
+    assert (result.success, desk.calls) == (False, [])
 
 
 @pytest.mark.requirement("legal-client.failure")

@@ -30,7 +30,7 @@ from dragoman import (
     UnknownToolError,
 )
 from dragoman.events import StateChanged, ToolsChanged
-from dragoman.server.process import spawn
+from dragoman.server.process import family
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.outgoing import Outgoing
 
@@ -43,8 +43,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("pipes")]
 @pytest.fixture(autouse=True)
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask politely for a moment only: many of these servers have to be killed."""
-    monkeypatch.setattr(spawn, "STDIN_GRACE", 0.2)
-    monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.2)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.2)
 
 
 async def neighbours(mcp: McpManager) -> None:

@@ -159,7 +159,7 @@ async def test_the_report_names_who_is_not_ready_and_why(server: Callable[..., S
             assert str(report).startswith("1 of 3 servers ready; `absent`: ")
             ready = await mcp.wait_ready(["plain"])
             assert ready
-            assert str(ready) == "1 of 1 servers ready"
+            assert str(ready) == "1 of 1 server ready"
 
 
 def test_the_blocking_manager_has_the_same_report(server: Callable[..., ServerSpec]) -> None:

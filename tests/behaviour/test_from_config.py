@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,7 +14,6 @@ from dragoman import DragomanError, McpManager, ServerSpec, ServerState, Stdio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Make = Callable[..., ServerSpec]
 
@@ -84,3 +84,23 @@ async def test_unapproved_server_says_how_a_program_trusts_the_project(tmp_path:
         said = mcp.status()["files"].last_error or ""
         assert "run `dragoman trust approve files`" in said
         assert said.endswith("a program that trusts the project's files passes `trust_project=True`)")
+
+
+@pytest.mark.requirement("kode-config.project")
+async def test_advice_of_the_library_names_the_profile_and_the_file_that_it_has_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = {"type": "stdio", "command": sys.executable, "args": ["-c", ""]}
+    own = tmp_path / "the project" / ".kode.json"
+    own.parent.mkdir()
+    own.write_text(json.dumps({"mcpServers": {"files": entry}}), "utf-8")
+    async with McpManager.from_config("kode", root=own.parent) as mcp:
+        assert "run `dragoman --profile kode trust approve files`" in (mcp.status()["files"].last_error or "")
+        await mcp.restart("files")
+        await mcp.wait_ready()
+        assert "run `dragoman --profile kode trust approve files`" in (mcp.status()["files"].last_error or "")
+    home = Path.home() / ".kode.json"
+    home.write_text(json.dumps({"mcpServers": {"files": {**entry, "args": ["-c", "pass"]}}}), "utf-8")
+    async with McpManager.from_config("kode", root=own.parent) as mcp:
+        assert mcp.settings.unapproved
+    assert "Review: dragoman --profile kode trust approve files" in caplog.text

@@ -145,7 +145,7 @@ async def failure_of_a_tool(peer: Peer, server: str) -> None:
 async def refusal_of_the_protocol(peer: Peer, server: str) -> None:
     with pytest.raises(MCPError) as refused:
         await peer.call(server, "refuse")
-    assert (refused.value.code, refused.value.message) == (-32099, "not today")
+    assert (refused.value.code, refused.value.message) == (-32099, 'not today; details: {"why": ["rain"]}')
     assert refused.value.data == {"why": ["rain"]}
 
 
@@ -259,7 +259,10 @@ async def views_of_tools(peer: Peer, server: str) -> None:
 async def missing_resource(peer: Peer, server: str) -> None:
     with pytest.raises(MCPError) as refused:
         await peer.client.read_resource(f"dragoman://{server}/memo://missing")
-    assert (refused.value.code, refused.value.message) == (-32002, "no such memo")
+    assert (refused.value.code, refused.value.message) == (
+        -32002,
+        'no such memo; details: {"uri": "memo://missing"}',
+    )
 
 
 @cell

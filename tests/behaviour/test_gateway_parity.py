@@ -391,3 +391,40 @@ async def test_the_address_of_a_client_is_that_of_its_connection(tmp_path: Path)
         assert await process.wait() == 0
     assert "refused a request of 127.0.0.1: wrong token" in said
     assert "6.6.6.6" not in said
+
+
+@pytest.mark.requirement("legal-discovery.schema", "legal-discovery.cache")
+async def test_definition_of_a_server_that_is_not_connected_has_all_that_was_listed() -> None:
+    output = {"type": "object", "properties": {"law": {"type": "string"}}}
+    given = law(output_schema=output, title="An article", annotations={"readOnlyHint": True})
+    listed: list[Any] = []
+    for lazy in (False, True):
+        async with McpManager([given.spec(lazy=lazy)]) as mcp, gateway(mcp) as client:
+            await mcp.wait_ready()
+            answer = (await post(client, "tools/list")).json()
+            listed += [one for one in answer["result"]["tools"] if one["name"] == "mcp_law_article"]
+            assert (mcp.status()["law"].state == "idle") == lazy
+    assert listed[0]["outputSchema"] == output
+    assert listed[1] == listed[0]
+
+
+@pytest.mark.requirement("rrclaw-schema.default")
+async def test_tool_without_a_schema_has_that_of_an_object_for_every_reader() -> None:
+    class Bare(ScriptedServer):
+        async def answer(self, wire: Any, method: str, params: Any) -> Any:
+            answer = await super().answer(wire, method, params)
+            if method == "tools/list":
+                return {"tools": [{"name": one["name"]} for one in answer["tools"]]}
+            return answer
+
+    def now() -> str:
+        return "now"
+
+    for cache in (False, None):
+        given = Bare("clock", tools=[now])
+        async with McpManager([given.spec()], cache=cache) as mcp, gateway(mcp) as client:
+            await mcp.wait_ready()
+            (listed,) = (await post(client, "tools/list")).json()["result"]["tools"]
+            assert listed["inputSchema"] == {"type": "object", "properties": {}}
+            assert mcp.tools()[0].input_schema == listed["inputSchema"]
+            assert (await call(client, "mcp_clock_now"))["content"][0]["text"] == "now"

@@ -403,6 +403,25 @@ def test_users_without_requests_end_after_a_while() -> None:
     InstantClock().run(main())
 
 
+@pytest.mark.requirement("users-room")
+def test_request_that_takes_longer_than_the_idle_time_of_its_user_is_not_cut_off() -> None:
+    server = ScriptedServer("s")
+
+    @server.tool
+    async def work() -> str:
+        """Answer later."""
+        await asyncio.sleep(20)
+        return "done"
+
+    async def main() -> None:
+        async with pool(server, UserLimits(idle=5, alone=True)) as (app, call):
+            # A long answer is a stream.
+            assert '"text":"done"' in (await call("a", "mcp_s_work")).text.replace(" ", "")
+            assert len(app._users.endpoints()) == 1
+
+    InstantClock().run(main())
+
+
 # ── The file of users
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.server.process import spawn as children
+from dragoman.server.process import family
 from dragoman.server.process.orphans import identify
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def test_daemon_that_hid_from_its_mark_ends_with_its_server(tmp_path: Path
 async def test_server_that_we_ended_in_its_handshake_is_told_by_what_it_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(children, "STDIN_GRACE", 0.1)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.1)
     with anyio.fail_after(30):
         async with McpManager([spec(DEAF)]) as mcp:
             assert not await mcp.wait_ready()

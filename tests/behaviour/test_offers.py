@@ -252,3 +252,34 @@ async def test_progress_reaches_the_handler_in_order(protocol: Any) -> None:
             )
             assert result.text == "done"
             assert seen == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+
+
+class Noting(ScriptedServer):
+    """One that notes what it is asked."""
+
+    asked: dict[str, Any]
+
+    async def answer(self, wire: Any, method: str, params: Any) -> Any:
+        self.asked = {**getattr(self, "asked", {}), method: dict(params)}
+        return await super().answer(wire, method, params)
+
+
+async def test_prompt_is_asked_for_with_the_arguments_that_are_given_and_no_others() -> None:
+    server = Noting("law", prompts={"brief": "Be brief.", "about": "About {topic}."})
+    async with McpManager([server.spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        await mcp.prompt("brief", server="law")
+        assert not server.asked["prompts/get"].get("arguments")
+        await mcp.prompt("about", {"topic": "rent"}, server="law")
+        assert server.asked["prompts/get"]["arguments"] == {"topic": "rent"}
+
+
+async def test_resources_of_several_servers_are_listed_server_by_server() -> None:
+    servers = [
+        ScriptedServer(name, resources={f"{uri}://{name}": "x" for uri in ("a", "b")})
+        for name in ("two", "one")
+    ]
+    async with McpManager([one.spec() for one in servers], cache=False) as mcp:
+        await mcp.wait_ready()
+        listed = [(one.server, one.uri) for one in await mcp.resources()]
+    assert listed == [("one", "a://one"), ("one", "b://one"), ("two", "a://two"), ("two", "b://two")]

@@ -263,8 +263,12 @@ def test_servers_of_another_host_are_not_the_applications(home: Path, profile: s
             {"SERVER_URL": "https://law.example.org/mcp"},
             ServerSpec("legal", Http("https://law.example.org/mcp", alternate=True)),
         ),
+        (
+            {"SERVER_URL": "npx mcp-remote https://law.example.org/mcp"},
+            ServerSpec("legal", Stdio("npx", ["mcp-remote", "https://law.example.org/mcp"])),
+        ),
     ],
-    ids=["sse", "stdio", "blanks", "untyped"],
+    ids=["sse", "stdio", "blanks", "untyped", "command with an address"],
 )
 def test_legal_is_configured_by_its_variables(
     env: dict[str, str], expected: ServerSpec, monkeypatch: pytest.MonkeyPatch
@@ -602,7 +606,7 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     path = write(
         tmp_path / ".kode.json",
         """{"mcpServers": {
-  "full": {"type": "stdio", "command": "npx", "args": ["x"], "env": {"A": "1"}},
+  "full": {"type": "stdio", "command": "npx", "args": ["x"], "env": {"A": "1", "npm_config_yes": "true"}},
   "short": {"command": "npx", "args": []},
   "empty": {"type": "stdio", "args": []},
   "bare": {"command": "npx"}
@@ -611,7 +615,7 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     write(tmp_path / ".mcp.json", '{"mcpServers": {"shared": {"command": "npx"}}}')
     settings = load("kode")
     assert transports(settings) == {
-        "full": Stdio("npx", ["x"], env={"A": "1"}),
+        "full": Stdio("npx", ["x"], env={"A": "1", "npm_config_yes": "true"}),
         "short": Stdio("npx"),
         "shared": Stdio("npx"),
     }

@@ -20,12 +20,14 @@ from dragoman import (
     McpManager,
     ServerSpec,
     ServerState,
+    Settings,
     Stdio,
     ToolUnavailableError,
 )
 from dragoman.events import CallStarted, ConfigReloaded, StateChanged, ToolsChanged
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.outgoing import Outgoing
+from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -464,6 +466,18 @@ async def reloaded(events: Any) -> ConfigReloaded:
     raise AssertionError
 
 
+@pytest.mark.requirement("otter-config.mcp", "otter-p2.reload")
+async def test_reload_that_switches_all_off_stops_the_servers_until_it_switches_them_on(site: Site) -> None:
+    async with site.running(site.server("s"), enabled=True) as mcp:
+        for _ in range(2):
+            site.write(site.server("s"), enabled=False)
+            assert (await mcp.reload()).stopped == ("s",)
+            assert (list(mcp.tools()), [one for one in mcp.status().values() if one.pid]) == ([], [])
+            site.write(site.server("s"), enabled=True)
+            assert (await mcp.reload()).started == ("s",)
+            assert await who(mcp, "s") == "s1"
+
+
 @pytest.mark.requirement("otter-config.mcp")
 @pytest.mark.requirement("otter-p2.reload")
 async def test_auto_reload_applies_a_file_that_changes(site: Site) -> None:
@@ -516,3 +530,32 @@ async def test_without_auto_reload_nothing_is_watched(site: Site) -> None:
     async with site.running(site.server("s")) as mcp:
         assert mcp._lifetime.reloader._watcher is not None
         assert mcp._lifetime.reloader._watcher.stop() == set()
+
+
+@pytest.mark.requirement("rrclaw-config.allowed", "otter-p2.reload")
+async def test_narrower_filter_holds_from_the_reload_on_and_not_only_once_the_new_server_is_there() -> None:
+    def find() -> str:
+        return "found"
+
+    def remove() -> str:
+        return "removed"
+
+    may_connect, asked = asyncio.Event(), asyncio.Event()
+
+    async def on_connect() -> None:
+        asked.set()
+        await may_connect.wait()
+
+    old = ScriptedServer("law", tools=[find, remove])
+    new = ScriptedServer("law", tools=[find, remove], on_connect=on_connect)
+    with anyio.fail_after(30):
+        async with McpManager(Settings(servers=[old.spec()]), cache=False) as mcp:
+            await mcp.wait_ready()
+            assert {tool.original_name for tool in mcp.tools()} == {"find", "remove"}
+            settings = Settings(servers=[new.spec(allowed_tools=["find"], replacement="stop-first")])
+            reloading = asyncio.create_task(mcp.reload(settings))
+            await asked.wait()
+            assert {tool.original_name for tool in mcp.tools()} == {"find"}
+            may_connect.set()
+            assert (await reloading).replaced == ("law",)
+            assert {tool.original_name for tool in mcp.tools()} == {"find"}

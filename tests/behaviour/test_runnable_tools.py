@@ -346,7 +346,7 @@ class ByListing(Closed):
 
 
 @pytest.mark.requirement("excel-4.3")
-@pytest.mark.parametrize("make", [ByGet, ByGetTool, ByListing, lambda: Closed(raises=True)])
+@pytest.mark.parametrize("make", [ByGet, ByGetTool, ByListing, lambda: ByListing(raises=True)])
 async def test_tool_of_the_application_is_never_replaced(
     make: Callable[[], Closed], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,7 +361,15 @@ async def test_tool_of_the_application_is_never_replaced(
             assert [one.name for one in mcp.tools()] == ["mcp_pages_b"]
     assert host.kept == {"mcp_pages_a": mine}
     assert "tool `a` of server `pages` is skipped" in caplog.text
-    assert ("cannot be asked whether a name is taken" in caplog.text) == (type(host) is Closed)
+
+
+@pytest.mark.requirement("excel-4.3")
+@pytest.mark.parametrize("raises", [True, False])
+def test_registry_that_cannot_be_asked_for_a_name_is_refused_before_a_tool_is_replaced(
+    *, raises: bool
+) -> None:
+    with pytest.raises(TypeError, match=r"`Closed` cannot be used as `registry`: .* give it `__contains__`"):
+        McpManager([pages("a").spec()], registry=Closed(raises=raises), cache=False)
 
 
 @pytest.mark.requirement("excel-4.2", "excel-3.3")
@@ -404,6 +412,7 @@ async def test_agent_uses_the_applications_own_tools_beside_those_of_servers() -
             "done",
             Say(calls=[("half", {})]),
             "done",
+            "nothing",
         ]
     )
     with anyio.fail_after(30):
@@ -411,9 +420,17 @@ async def test_agent_uses_the_applications_own_tools_beside_those_of_servers() -
             await agent.run("How much?")
             host.register(HostTool("half", "Halve.", {}, lambda: "half"))
             host.unregister("double")
+            host.register(HostTool("treble", "Multiply by three.", {}, lambda: "3"))
             await agent.run("And then?")
             assert agent.manager is not None
-            assert agent.manager.registry.get("double") is None
+            registry = agent.manager.registry
+            assert registry.get("double") is None
+            # One that is there in a new version is offered and run in that version.
+            host.unregister("treble")
+            host.register(HostTool("treble", "Times three.", {}, lambda: "three"))
+            await agent.run("And now?")
+            assert str(registry.to_openai_schema()).count("Times three.") == 1
+            assert await registry.call("treble") == "three"
     assert all(f"'{name}'" in str(model.requests[0].tools) for name in ("double", "mcp_pages_a"))
     read = [message.text for message in model.requests[-1].messages if message.role == "tool"]
     assert read == ["42", "a {}", "half"]

@@ -26,7 +26,7 @@ from dragoman import (
 from dragoman.errors import ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.server import connection as connections
-from dragoman.server.process import spawn
+from dragoman.server.process import family
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.outgoing import Outgoing
 
@@ -47,8 +47,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spawn, "STDIN_GRACE", 0.2)
-    monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.2)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.2)
 
 
 # ── losses

@@ -21,6 +21,7 @@ from tests.servers.users_http import UsersServer
 from dragoman import AgentEngine, DragomanError, Handlers, Http, McpManager, ServerSpec, Stdio, tool
 from dragoman.agent.providers import ScriptedProvider
 from dragoman.blocking import McpManager as BlockingManager
+from dragoman.manager.manager import parts_of
 from dragoman.model import Auth, CallRequest, UserLimits
 from dragoman.observe.call_history import CallHistory
 from dragoman.storage.files import user_data_folder
@@ -370,7 +371,9 @@ async def test_a_users_rules_can_only_be_stricter() -> None:
 @pytest.mark.requirement("users-policy")
 async def test_rules_of_the_program_hold_for_every_user_whatever_theirs_say() -> None:
     rules = {"rules": [{"tool": "write", "action": "deny"}]}
-    yes = Handlers(approval=lambda _: True)
+    asked: list[CallRequest] = []
+    # Saying nothing is not a no.
+    yes = Handlers(approval=lambda request: asked.append(request) is None)
 
     async def denied(user: McpManager) -> list[str]:
         results = {name: await user.call(f"mcp_files_{name}") for name in ("read", "write")}
@@ -379,7 +382,9 @@ async def test_rules_of_the_program_hold_for_every_user_whatever_theirs_say() ->
     async with McpManager([files().spec()], cache=False, policy=rules, handlers=yes) as mcp:
         assert await denied(mcp.as_user("without rules")) == ["write"]
         asks = {"rules": [{"tool": "*", "action": "ask"}]}
+        assert asked == []
         assert await denied(mcp.as_user("asks", policy=asks)) == ["write"]
+        assert [(one.user, one.original_name) for one in asked] == [("asks", "read")]
         none = {"rules": [{"tool": "read", "action": "deny"}]}
         changes = mcp.as_user("changes", policy=none)
         assert await denied(changes) == ["read", "write"]
@@ -401,6 +406,10 @@ async def test_tasks_and_continuations_of_one_user_are_refused_for_another(tmp_p
         assert [one.id for one in await alice.tasks.list()] == [task.id]
         assert await bob.tasks.list() == []
         assert await mcp.tasks.list() == []
+        # A server of the same name that the task did not begin with does not know it.
+        (record,) = parts_of(alice).call_context.tasks.all()
+        parts_of(alice).call_context.tasks.save(record.replace(id="of another", server_key="another"))
+        assert [one.id for one in await alice.tasks.list()] == [task.id]
         answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in asked.questions}
         for other in (bob, mcp):
             with pytest.raises(DragomanError, match="unknown task"):
@@ -597,6 +606,27 @@ def test_the_user_who_was_idle_for_longest_makes_room_and_no_other() -> None:
             }
 
     InstantClock().run(main())
+
+
+@pytest.mark.requirement("users-room")
+def test_call_that_takes_longer_than_the_idle_time_of_its_user_is_not_cut_off() -> None:
+    server = ScriptedServer("a", tools=[work])
+
+    async def main() -> None:
+        async with McpManager([server.spec()], cache=False, users=UserLimits(idle=5)) as mcp:
+            alice = mcp.as_user("alice")
+            for _ in range(2):
+                assert (await alice.call("mcp_a_work")).text == "done"
+                # Idle for as long as the call took, the user is disconnected.
+                await asyncio.sleep(20)
+                assert alice.status()["a"].state == "idle"
+
+    InstantClock().run(main())
+
+
+async def work() -> str:
+    await asyncio.sleep(20)
+    return "done"
 
 
 @pytest.mark.requirement("users-room")

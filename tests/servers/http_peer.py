@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from dragoman.server.attempt import ConnectAttempt
+from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
 from dragoman.server.protocol.rpc import Rpc
 from dragoman.server.protocol.wire import Envelope, HttpOptions
 
@@ -101,8 +101,8 @@ class Peer:
         assert isinstance(outcome, dict), outcome
         self.tell("notifications/initialized")
 
-    def _on_end(self, reason: str) -> None:
-        self.ends.append(reason)
+    def _on_end(self, end: ConnectionEnd) -> None:
+        self.ends.append(end.reason)
         self.ended.set()
 
     def on_request(self, request_id: Any, method: str, params: dict[str, Any] | None) -> None:

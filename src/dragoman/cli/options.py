@@ -102,7 +102,8 @@ class Options(MutableStruct):
         import shlex
 
         program = shlex.join(self.program())
-        return re.sub(r"`dragoman (?!-|import\b)", lambda _: f"`{program} ", hint)
+        known = r"(?:--(?:profile|config) (?:'[^']*'|[^\s'`]+) )*"
+        return re.sub(rf"`dragoman {known}(?!-|import\b)", lambda _: f"`{program} ", hint)
 
     def quiet_logs(self) -> None:
         """Disable logging until the command ends; the command shows the same facts itself."""

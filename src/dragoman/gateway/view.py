@@ -53,6 +53,7 @@ from dragoman.tools.export.neutral import neutral_texts
 from dragoman.tools.names import COMMON, Pair, assign
 from dragoman.tools.search.finders import CALL
 from dragoman.tools.search.missing import missing_servers
+from dragoman.trust.masking import details
 from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
 from dragoman.version import VERSION
 
@@ -662,7 +663,8 @@ def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
     """Return the protocol's error for ours; one of a server is passed on, without hidden text."""
     if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
         cause = exc.__cause__
-        message = cause.message if isinstance(cause, MCPError) else exc.message
+        # Hosts show a model the message only.
+        message = f"{cause.message}{details(exc.data)}" if isinstance(cause, MCPError) else exc.message
         return MCPError(code=exc.rpc_code, message=for_model(message), data=exc.data)
     said = for_remote(str(exc))
     if isinstance(exc, UnknownToolError | UnknownServerError):

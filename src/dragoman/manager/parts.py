@@ -284,13 +284,14 @@ class Parts:
         return hashlib.sha256(f"{key}\n{self.user}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def publish(self, event: Event) -> None:
-        """Take an event of a server to the bus: the metrics first, then the subscriptions, which pass it on.
+        """Publish an event of a server: to the metrics, the subscriptions, and then the listeners.
 
         Changes of tools are in the registry already. `StateChanged` comes before what the new state brings:
         `ready` before its tools. Calls count themselves in the metrics, so their events go to the bus.
         """
         self.metrics.take(event, time.monotonic())
-        self.subscriptions.on_event(event)
+        if not self.subscriptions.holds(event):
+            self.bus.publish(event)
 
     def close_tasks(self) -> None:
         """Close the file of tasks, if it was opened."""

@@ -27,10 +27,10 @@ from dragoman.languages import in_language, language_of
 from dragoman.manager.reload import diff, hold, unapproved
 from dragoman.model import Handlers, ServerState, Settings, Stdio
 from dragoman.server.protocol.context import caller_headers
-from dragoman.server.supervisor import Supervisor
+from dragoman.server.supervisor import Observer, Supervisor
 from dragoman.suggest import suggest
 from dragoman.tools.registry import SLICE
-from dragoman.trust.layers import name_conflict, without_effect
+from dragoman.trust.layers import name_conflict, with_program, without_effect
 from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ AT_ONCE = 20
 """Servers that are started in one turn of the event loop; each takes a third of a millisecond."""
 
 
-class ServerPool:
+class ServerPool(Observer):
     """The servers in use, by name, and those that are starting or stopping."""
 
     def __init__(
@@ -347,29 +347,7 @@ class ServerPool:
             logger.info("%s: not started, since it is dragoman's own gateway", spec.name)
             spec = spec.replace(enabled=False)
 
-        def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
-            return self._catalog.update(
-                supervisor.spec,
-                listing,
-                self.settings.naming,
-                is_current=self.supervisors.get(spec.name) is supervisor,
-                is_ready=supervisor.state is ServerState.READY,
-                is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
-            )
-
-        async def read_ahead(listing: Sequence[dict[str, Any]]) -> None:
-            def is_current() -> bool:
-                return self.supervisors.get(spec.name) is supervisor and supervisor.is_connected
-
-            naming = self.settings.naming
-            await self._catalog.read_ahead(supervisor.spec, listing, naming, is_current=is_current)
-
-        def publish(event: Event) -> None:
-            # Drop the events of a server that starts next to the one in use, or was replaced.
-            if self.supervisors.get(spec.name, supervisor) is supervisor:
-                self._publish(event)
-
-        supervisor = Supervisor(
+        return Supervisor(
             spec,
             expansion=ExpansionContext(
                 env=self._env,
@@ -377,9 +355,7 @@ class ServerPool:
                 home=str(Path.home()),
                 inputs=self._gate.answers(spec, self.settings, self._inputs),
             ),
-            publish=publish,
-            listed=listed,
-            read_ahead=read_ahead,
+            observer=self,
             slots=self.slots,
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
@@ -391,7 +367,33 @@ class ServerPool:
             user=self._user,
             room=self._room,
         )
-        return supervisor
+
+    # What a supervisor reports. One that starts next to the one in use, or was replaced, changes nothing.
+
+    def on_event(self, supervisor: Supervisor, event: Event) -> None:
+        """Publish an event of a server in use."""
+        if self.supervisors.get(supervisor.spec.name, supervisor) is supervisor:
+            self._publish(event)
+
+    def on_tools(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
+        """Offer the tools of a listing; return how many are exposed."""
+        return self._catalog.update(
+            supervisor.spec,
+            listing,
+            self.settings.naming,
+            is_current=self.supervisors.get(supervisor.spec.name) is supervisor,
+            is_ready=supervisor.state is ServerState.READY,
+            is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
+        )
+
+    async def read_ahead(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> None:
+        """Prepare a listing for the catalog, unless the server is replaced meanwhile."""
+
+        def is_current() -> bool:
+            return self.supervisors.get(supervisor.spec.name) is supervisor and supervisor.is_connected
+
+        naming = self.settings.naming
+        await self._catalog.read_ahead(supervisor.spec, listing, naming, is_current=is_current)
 
     def _on_installed(self, name: str, before: Supervisor | None) -> None:
         """Offer the tools of the server that now has a name, after `before` or with changed rules."""
@@ -468,12 +470,13 @@ class ServerPool:
         """Log which settings of the project have no effect, unless they had none before."""
         for spec in self.settings.unapproved:
             if spec not in before.unapproved:
-                logger.warning("%s", name_conflict(spec))
+                logger.warning("%s", with_program(name_conflict(spec), self.settings))
         idle = without_effect(self.settings)
         if idle and idle != without_effect(before):
             text = "%s: the project's settings (%s) are not approved and not in effect for your servers: %s"
             keys = ", ".join(dict.fromkeys(one.key for one in idle))
-            logger.warning(text, idle[0].source, keys, "review them with `dragoman trust approve --settings`")
+            hint = with_program("review them with `dragoman trust approve --settings`", self.settings)
+            logger.warning(text, idle[0].source, keys, hint)
 
     def _run_in_background(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(job, name="dragoman server pool")

@@ -59,7 +59,7 @@ class Subscriptions:
 
         Args:
             ask: Runs a job with a server's session.
-            publish: Called with every event, at once or after `PAUSE`.
+            publish: Called with the changes that were held, after `PAUSE`.
             forbids: Given a server and a resource, returns whether the policy denies reading the resource.
         """
         self._ask = ask
@@ -139,20 +139,24 @@ class Subscriptions:
         names = [name for name, _ in keys if name in set(connected)]
         await self._ask_all(names, lambda session: session.unsubscribe(uri), uri)
 
-    def on_event(self, event: Event) -> None:
-        """Publish an event: changes of resources and prompts after a pause, everything else at once."""
+    def holds(self, event: Event) -> bool:
+        """Take note of an event; return whether it is published later, or not at all.
+
+        Changes of resources and prompts are published after a pause, and those of a resource only if it is
+        subscribed to.
+        """
         match event:
             case ResourceChanged() | ResourcesChanged() | PromptsChanged():
                 if not isinstance(event, ResourceChanged) or self._handlers_of(event) is not None:
                     self._publish_later(event)
-                return
+                return True
             case StateChanged(after=ServerState.READY | ServerState.DEGRADED) if (
                 event.before not in _CONNECTED
             ):
                 self.on_connected(event.server)
             case _:
                 pass
-        self._publish(event)
+        return False
 
     def on_connected(self, server: str) -> None:
         """Renew the log level and, after a reconnection, the subscriptions of a server."""

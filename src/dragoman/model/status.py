@@ -101,6 +101,6 @@ class ReadyReport(Struct, kw_only=True):
 
     def __str__(self) -> str:
         if not self.not_ready:
-            return f"{len(self.ready)} of {len(self.ready)} servers ready"
+            return f"{len(self.ready)} of {len(self.ready)} server{'s' * (len(self.ready) != 1)} ready"
         count = f"{len(self.ready)} of {len(self.ready) + len(self.not_ready)} servers ready"
         return "; ".join([count, *(f"`{name}`: {why}" for name, why in self.not_ready.items())])

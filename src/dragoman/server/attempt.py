@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.struct import MutableStruct
+from dragoman.errors import ConnectionLostError
+from dragoman.struct import MutableStruct, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +16,23 @@ _NO_REFUSAL = frozenset({401, 403, 407, 408, 425, 429})
 _SERVER_ERROR = 500
 
 
+class ConnectionEnd(Struct, kw_only=True):
+    """How a connection ended that we did not close.
+
+    It is made once, where the end is noticed: by the owner of the child, the HTTP wire or the probes. From
+    there it goes up to the supervisor unchanged.
+    """
+
+    reason: str
+    exit_code: int | None = None
+    """That of the child, if it exited by itself."""
+
+    def error(self, server: str) -> ConnectionLostError:
+        """Return the error for a connection that was open."""
+        msg = f"the connection to server `{server}` was lost: {self.reason}"
+        return ConnectionLostError(msg, server=server, may_have_run=True)
+
+
 class ConnectAttempt(MutableStruct, kw_only=True):
     """The facts of one connection attempt, filled in as they become known."""
 
@@ -23,7 +41,8 @@ class ConnectAttempt(MutableStruct, kw_only=True):
     stage: str = "connect"
     """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
     pid: int | None = None
-    exit_code: int | None = None
+    end: ConnectionEnd | None = None
+    """How the connection ended, if it did."""
     stderr: StderrTail | None = None
     ended_by_probe: bool = False
     """Whether a child process ended after it read the question for its protocol version."""
@@ -50,6 +69,11 @@ class ConnectAttempt(MutableStruct, kw_only=True):
         self.stage = stage
         if self.on_stage is not None:
             self.on_stage(stage)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the child, if it exited by itself."""
+        return None if self.end is None else self.end.exit_code
 
     @property
     def refused(self) -> bool:

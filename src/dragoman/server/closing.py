@@ -1,10 +1,11 @@
-"""Wait for the task that owns a connection to end, in bounded time."""
+"""Waits that no cancellation cuts short: for the end of a connection, for work that cannot stop half-way."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from typing import TypeVar
 
 from dragoman.server.late_import import anyio_shield
 
@@ -12,6 +13,22 @@ logger = logging.getLogger("dragoman")
 
 CLOSE_LIMIT = 15.0
 """Longer than a connection takes to close. After it the owner is cancelled; after it again, abandoned."""
+
+
+T = TypeVar("T")
+
+
+async def uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
+    """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    # The scope keeps out anyio's cancellations, the loop below asyncio's.
+    with anyio_shield():
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+    return cancelled
 
 
 async def wait_closed(owner: asyncio.Task[None], name: str) -> None:

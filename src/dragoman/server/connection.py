@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
 from dragoman.events import offer_changed
 from dragoman.model import Handlers, Http, Sse, Stdio
-from dragoman.server.attempt import ConnectAttempt
+from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
 from dragoman.server.protocol import sdk
 from dragoman.server.protocol.context import current_deadline
 from dragoman.struct import MutableStruct
@@ -263,7 +263,7 @@ class Connection:
         self._scope: anyio.CancelScope | None = None
         self._loop = asyncio.get_running_loop()
         self._leave: asyncio.Future[None] = self._loop.create_future()
-        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._lost: asyncio.Future[ConnectionEnd] = self._loop.create_future()
         self._relist_due = asyncio.Event()
         self._keeps_listing = False
         """Whether the task that lists the tools again runs; most servers never need it."""
@@ -417,7 +417,7 @@ class Connection:
                     env=self._env,
                     attempt=self.attempt,
                     known_protocol=self.known_protocol,
-                    ended=self._on_ended,
+                    on_end=self._on_end,
                     changed=self._on_changed,
                     answers=self._answers,
                     header_provider=self._header_provider,
@@ -444,7 +444,10 @@ class Connection:
         if self._leave.done():
             return
         if is_open:
-            raise sdk.lost_error(failure, self.spec, self.attempt) from failure
+            end = self._lost.result()
+            if failure is not None:
+                end = sdk.unexplained_end(failure, self.spec, self.attempt)
+            raise end.error(self.spec.name) from failure
         if scope.cancel_called:
             failure = TimeoutError()
         if isinstance(failure, ConnectError) and failure.stage == "approval":
@@ -484,7 +487,7 @@ class Connection:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # An error inside the SDK's session cancels this wait before `_lost` is set.
-            self._on_ended()
+            self._on_end(sdk.unexplained_end(None, self.spec, self.attempt))
             self._session = None
             scope.deadline = anyio.current_time() + CLOSE_SECONDS
         if tasks := self._cancel_tasks():
@@ -550,8 +553,11 @@ class Connection:
             alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._health_check_interval)))
             misses = 0 if alive or self.calls or session.received != heard else misses + 1
             heard = session.received
+            if misses:
+                # A call that comes meanwhile goes to a fallback.
+                self._check_now(session)
             if misses >= PROBE_MISSES:
-                self._on_ended(f"it did not answer {misses} probes")
+                self._on_end(ConnectionEnd(reason=f"it did not answer {misses} probes"))
                 return
 
     def _note_silence(self, began: float, heard: int | None) -> None:
@@ -567,7 +573,8 @@ class Connection:
         silence.calls += 1
         seconds = self._loop.time() - silence.since
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
-            self._on_ended(f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out")
+            reason = f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out"
+            self._on_end(ConnectionEnd(reason=reason))
 
     async def responds(self) -> bool:
         """Return whether the server answers, as far as is known.
@@ -639,13 +646,13 @@ class Connection:
         else:
             self._events.on_changed(self, offer_changed(self.spec.name, what))
 
-    def _on_ended(self, reason: str = "") -> None:
+    def _on_end(self, end: ConnectionEnd) -> None:
         if self._leave.done() or self._lost.done():
             return
-        self._lost.set_result(reason)
+        self._lost.set_result(end)
         if self._session is not None:
             self._session = None
-            self._events.on_lost(self, sdk.lost_error(None, self.spec, self.attempt, reason))
+            self._events.on_lost(self, end)
 
     def _on_timed_out(self) -> None:
         """Report the time limit at once: stopping a process that hangs takes seconds more."""

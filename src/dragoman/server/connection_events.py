@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.events import OfferChanged
+    from dragoman.server.attempt import ConnectionEnd
     from dragoman.server.connection import Connection
 
 
@@ -41,5 +42,5 @@ class ConnectionEvents:
     def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
         """Handle that the connection could not be opened in time; it is closed after this."""
 
-    def on_lost(self, connection: Connection, error: DragomanError) -> None:
+    def on_lost(self, connection: Connection, end: ConnectionEnd) -> None:
         """Handle that the connection ended and that `close` was not the reason."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dragoman.events import OfferChanged
     from dragoman.model import Handler, Transport
-    from dragoman.server.attempt import ConnectAttempt
+    from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
     from dragoman.server.connection import Connection
     from dragoman.server.protocol.deadlines import Deadline
     from dragoman.server.protocol.outgoing import Outgoing
@@ -280,12 +280,12 @@ class _Hub(ConnectionEvents):
         for lease in list(self.leases):
             lease.events.on_timed_out(lease.as_connection(), error)
 
-    def on_lost(self, connection: Connection, error: DragomanError) -> None:  # noqa: ARG002 -- as above
+    def on_lost(self, connection: Connection, end: ConnectionEnd) -> None:  # noqa: ARG002 -- as above
         """Let no lease join any more, and tell those that are there."""
         self._end()
         for lease in list(self.leases):
             if lease.is_open:
-                lease.events.on_lost(lease.as_connection(), error)
+                lease.events.on_lost(lease.as_connection(), end)
 
     def ended(self, lease: Lease, *, answered: bool) -> None:
         """Note that a request has ended: what was received before, or comes late, may belong to it."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dragoman.config.templates import ExpansionContext
     from dragoman.events import Event, OfferChanged
     from dragoman.model import Auth, Handlers, LoginUI, ServerSpec, Transport
+    from dragoman.server.attempt import ConnectionEnd
     from dragoman.server.connection import Connection
     from dragoman.server.lifecycle import Delay
     from dragoman.server.process.environment import StderrTail
@@ -97,6 +98,20 @@ class Room(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """What its manager is told by a supervisor, and asked."""
+
+    def on_event(self, supervisor: Supervisor, event: Event) -> None:
+        """Handle a change of state, or of what the server offers."""
+
+    def on_tools(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
+        """Offer the tools of a raw listing, or none; return how many are exposed."""
+        ...
+
+    async def read_ahead(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> None:
+        """Prepare a listing before it is offered, without blocking the event loop."""
+
+
 class Supervisor(ConnectionEvents):
     """Runs one server, from its spec to its end."""
 
@@ -105,9 +120,7 @@ class Supervisor(ConnectionEvents):
         spec: ServerSpec,
         *,
         expansion: ExpansionContext,
-        publish: Callable[[Event], None],
-        listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
-        read_ahead: Callable[[Sequence[dict[str, Any]]], Awaitable[None]] | None = None,
+        observer: Observer,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
@@ -124,9 +137,7 @@ class Supervisor(ConnectionEvents):
         Args:
             spec: The server.
             expansion: Resolves its variables, again for each connection.
-            publish: Called with every change of state.
-            listed: Called with the raw listing of every connection; returns how many tools are exposed.
-            read_ahead: Called with the same listing before, to prepare it without blocking the event loop.
+            observer: Gets every change of state and every listing.
             slots: Limits how many servers start at once.
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
@@ -150,9 +161,7 @@ class Supervisor(ConnectionEvents):
         """Why the server is not ready, or was not ready the last time."""
         self.adopt(spec)
         self._expansion = expansion
-        self._publish = publish
-        self._listed = listed
-        self._read_ahead = read_ahead
+        self._observer = observer
         self._slots = slots
         self._handlers = handlers
         self._connections = connections
@@ -513,7 +522,8 @@ class Supervisor(ConnectionEvents):
             if state is ServerState.READY:
                 self._plan_watch()
             reason = for_log(str(error)) if error is not None else signal.value
-            self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
+            change = StateChanged(server=self.spec.name, before=before, after=state, reason=reason)
+            self._observer.on_event(self, change)
         for order in orders:
             self._carry_out(order)
         if self._room is not None and before is ServerState.CONNECTING and not self._users:
@@ -561,9 +571,9 @@ class Supervisor(ConnectionEvents):
                 self._backoff.reset()
             case Order.OFFER:
                 if self._connection is not None:
-                    self.tools = self._listed(self.spec, self._connection.tools)
+                    self.tools = self._observer.on_tools(self, self._connection.tools)
             case Order.WITHDRAW:
-                self.tools = self._listed(self.spec, [])
+                self.tools = self._observer.on_tools(self, [])
 
     def _plan_retry(self, delay: Delay) -> None:
         loop = asyncio.get_running_loop()
@@ -733,8 +743,8 @@ class Supervisor(ConnectionEvents):
         """Compare a listing with the pins."""
         checker = self._gate.pin_checker
         await checker.check_listing(self.spec, listing, instructions, declared=connection.declared)
-        if self._read_ahead is not None and self._connection is connection:
-            await self._read_ahead(listing)
+        if self._connection is connection:
+            await self._observer.read_ahead(self, listing)
 
     def on_ready(self, connection: Connection) -> None:
         """Offer the tools of a connection that has just opened."""
@@ -751,8 +761,9 @@ class Supervisor(ConnectionEvents):
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
+        said = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
         for text in filter(None, (self._texts.connected, self._texts.loaded)):
-            logger.info("%s", fill(text, server=self.spec.name, count=self.tools))
+            logger.info("%s", fill(text, server=self.spec.name, count=self.tools, tools=said))
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         """Offer the tools of a later listing, or withdraw them if it failed."""
@@ -762,17 +773,18 @@ class Supervisor(ConnectionEvents):
 
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:  # noqa: ARG002 -- an event is enough
         """Publish a change of prompts or resources."""
-        self._publish(event)
+        self._observer.on_event(self, event)
 
     def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
         """Change the state at once, so that nothing waits for the end of a process that hangs."""
         if self._connection is connection and self._state is ServerState.CONNECTING:
             self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
-    def on_lost(self, connection: Connection, error: DragomanError) -> None:
+    def on_lost(self, connection: Connection, end: ConnectionEnd) -> None:
         """Change the state at once: closing the rest of the connection takes up to `CLOSE_SECONDS`."""
         if self._connection is connection:
-            self._signal(Signal.LOST if self.spec.reconnect else Signal.HOPELESS, error)
+            signal = Signal.LOST if self.spec.reconnect else Signal.HOPELESS
+            self._signal(signal, end.error(self.spec.name))
 
     def _plan_watch(self) -> None:
         """Schedule the next check whether a lazy server is still used."""

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, ProtocolError
 from dragoman.model import Part, ServerSpec, Stdio, ToolDef, ToolResult
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.struct import HIDDEN, MutableStruct
 from dragoman.tools.local import LocalTool, tool
 
@@ -57,7 +58,7 @@ class Peer(Protocol):
 
 @asynccontextmanager
 async def open_memory(
-    peer: Peer, *, name: str, rpc: Rpc, on_end: Callable[[str], None]
+    peer: Peer, *, name: str, rpc: Rpc, on_end: Callable[[ConnectionEnd], None]
 ) -> AsyncGenerator[Wire]:
     """Connect to a server in this process; on exit, wait until its functions have ended."""
     if peer.refuses:
@@ -75,7 +76,7 @@ async def open_memory(
 class MemoryWire:
     """Both ends of a connection to a server in this process."""
 
-    def __init__(self, peer: Peer, *, name: str, rpc: Rpc, on_end: Callable[[str], None]) -> None:
+    def __init__(self, peer: Peer, *, name: str, rpc: Rpc, on_end: Callable[[ConnectionEnd], None]) -> None:
         self._peer = peer
         self._name = name
         self._rpc = rpc
@@ -138,7 +139,7 @@ class MemoryWire:
         while self._queue:
             self._refuse(self._queue.popleft()[1])
         # Report the loss in the next iteration, as real transports do; requests sent meanwhile have not run.
-        self._loop.call_soon(self._on_end, reason)
+        self._loop.call_soon(self._on_end, ConnectionEnd(reason=reason))
 
     async def close(self) -> None:
         """Close the connection, and wait for running functions."""
@@ -259,7 +260,7 @@ class InProcess(Stdio):
     server: Annotated[ScriptedServer | None, HIDDEN] = None
 
     def open(
-        self, *, name: str, attempt: ConnectAttempt, rpc: Rpc, on_end: Callable[[str], None]
+        self, *, name: str, attempt: ConnectAttempt, rpc: Rpc, on_end: Callable[[ConnectionEnd], None]
     ) -> AbstractAsyncContextManager[Wire]:
         """Return the connection to the server."""
         del attempt  # There is no process and no address to record.

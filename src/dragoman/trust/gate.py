@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import (
     CallDeniedError,
     ConfigError,
+    DragomanError,
     InvalidResultError,
     ToolFailedError,
 )
@@ -22,7 +23,7 @@ from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.model.keys import texts_of
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.error_masking import mask_error
-from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
+from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced, with_program
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_records import protect
 from dragoman.trust.pin_checker import PinChecker
@@ -204,7 +205,7 @@ class Gate:
             return ""
         look = self._approvals.look(spec, self._root, self._inputs)
         if look.error is not None:
-            raise look.error
+            raise self._advised(look.error)
         return next(iter(look.evidence.programs.values()), "")
 
     def refusal(self, spec: ServerSpec) -> ConnectError | None:
@@ -212,12 +213,19 @@ class Gate:
         # A user's servers are those of the program, which has looked at them.
         if self._program is not None or not self.needs_approval(spec):
             return None
-        return self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
+        error = self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
+        return None if error is None else self._advised(error)
 
     def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
         """Return the error of each server that is not approved, by name; reads the files they refer to."""
         bound = [spec for spec in specs if self.needs_approval(spec)]
-        return self._approvals.refused(bound, self._root, self._inputs) if bound else {}
+        found = self._approvals.refused(bound, self._root, self._inputs) if bound else {}
+        return {name: self._advised(error) for name, error in found.items()}
+
+    def _advised(self, error: ConnectError) -> ConnectError:
+        """Have the commands in an error's hint read the configuration in use."""
+        error.hint = with_program(error.hint, self.settings)
+        return error
 
     def limits_of(self, spec: ServerSpec) -> Limits:
         """Return the limits of a server."""
@@ -326,6 +334,8 @@ class Gate:
         # Text from a tool is for the model: links in it must stay usable.
         from_tool = isinstance(error, ToolFailedError | InvalidResultError)
         mask_error(error, self.redactor, only_known=from_tool)
+        if isinstance(error, DragomanError):
+            error.hint = with_program(error.hint, self.settings)
 
     # Calls
 

@@ -18,6 +18,8 @@ their content. Three kinds of settings are different:
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Note, Settings, Statement
@@ -48,6 +50,13 @@ def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
     """
     origins = (spec.origin, *spec.shadowed) if by_field else (spec.origin,)
     return any(origin.scope == "project" for origin in origins)
+
+
+def with_program(text: str, settings: Settings) -> str:
+    """Return a text whose `dragoman trust …` commands read the configuration of these settings."""
+    words = [] if settings.profile == Settings().profile else ["--profile", settings.profile]
+    words += [word for one in settings.sources if one.scope == "session" for word in ("--config", one.path)]
+    return re.sub(r"\bdragoman (?=trust\b)", lambda _: f"{shlex.join(['dragoman', *words])} ", text)
 
 
 def as_read(settings: Settings) -> Settings:

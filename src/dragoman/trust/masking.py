@@ -28,6 +28,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dragoman.model import ServerSpec, Stdio
@@ -624,6 +625,36 @@ def mask_arguments(arguments: object, *, limit: int = 60, depth: int = MAX_DEPTH
 def _written(key: object) -> str:
     is_huge = isinstance(key, int) and key.bit_length() > MAX_INTEGER_BITS
     return HUGE_INTEGER if is_huge else str(key)
+
+
+_MAX_DETAILS = 500
+"""Characters of an error's details in its message; the whole is in `ProtocolError.data`."""
+_MAX_DETAIL = 200
+_DETAIL_ITEMS = 20
+
+
+def details(data: object) -> str:
+    """Return the `data` of an error as the end of its message: short, and with secrets masked."""
+    if data is None or data in ("", {}, []):
+        return ""
+    text = json.dumps(mask_arguments(_few(data), limit=_MAX_DETAILS), ensure_ascii=False, default=repr)
+    return f"; details: {text if len(text) <= _MAX_DETAILS else f'{text[:_MAX_DETAILS]}…'}"
+
+
+def _few(data: object, depth: int = 4) -> object:
+    """Return the beginning of some data: as much as fits into the details."""
+    if isinstance(data, str):
+        # Masked before it is cut to what is shown, so that no half of a secret is left over.
+        text = mask_text(data[:_MAX_DETAILS])
+        is_whole = len(text) <= _MAX_DETAIL and len(data) <= _MAX_DETAILS
+        return text if is_whole else f"{text[:_MAX_DETAIL]}… ({len(data)} characters)"
+    if isinstance(data, dict):
+        pairs = islice(cast("dict[str, object]", data).items(), _DETAIL_ITEMS)
+        return {str(name)[:_MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
+    if isinstance(data, list):
+        items = cast("list[object]", data)[:_DETAIL_ITEMS]
+        return [_few(item, depth - 1) for item in items] if depth else "…"
+    return data
 
 
 MARGIN = 16_384

@@ -43,8 +43,8 @@ class Memory:
     def __init__(self) -> None:
         self.kept: list[str] = []
 
-    def keep(self, spec: ServerSpec, listing: list[dict[str, Any]]) -> None:
-        self.kept = [str(raw["name"]) for raw in listing]
+    def keep(self, spec: ServerSpec, listing: list[dict[str, Any]] | None) -> None:
+        self.kept = [str(raw["name"]) for raw in listing or ()]
 
 
 @pytest.mark.requirement("excel-3.4", "otter-schema", "legal-discovery.cache")
@@ -56,3 +56,15 @@ def test_unusable_tool_is_left_out_of_the_cache_and_the_others_are_kept() -> Non
     listing: list[dict[str, Any]] = [{"name": "a", **BAD}, {"name": "b"}, {"name": "c"}]
     catalog.update(SPEC, listing, "{tool}", is_current=True, is_ready=True)
     assert memory.kept == ["b", "c"]
+
+
+@pytest.mark.requirement("users-listing", "legal-discovery.cache")
+def test_listing_that_has_become_private_is_no_longer_stored() -> None:
+    memory: Any = Memory()
+    catalog = ToolCatalog(
+        ToolRegistry(), memory, gate=Gate(), publish=print, remote=remote, make_func=lambda *_: print
+    )
+    catalog.update(SPEC, [{"name": "a"}], "{tool}", is_current=True, is_ready=True)
+    assert memory.kept == ["a"]
+    catalog.update(SPEC, [{"name": "a"}], "{tool}", is_current=True, is_ready=True, is_private=True)
+    assert memory.kept == []

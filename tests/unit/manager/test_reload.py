@@ -248,6 +248,11 @@ class TestWatcher:
         file.write_text("{}")
         assert await self.seen(file, change=lambda: file.write_text('{"a": 1}'))
 
+    async def test_file_whose_size_stays_the_same_is_noticed(self, tmp_path: Path) -> None:
+        file = tmp_path / "mcp.json"
+        file.write_text('{"timeout": 30}')
+        assert await self.seen(file, change=lambda: file.write_text('{"timeout": 60}'))
+
     async def test_file_that_is_replaced_is_noticed(self, tmp_path: Path) -> None:
         file, other = tmp_path / "mcp.json", tmp_path / "mcp.json.tmp"
         file.write_text("{}")

@@ -194,3 +194,11 @@ def test_reading_does_not_change_when_more_is_counted() -> None:
     metrics.ended("s", "u", 0.1)
     assert before.errors == {"tool.failed": 1}
     assert list(before.tools) == ["t"]
+
+
+def test_errors_of_a_server_are_those_of_all_its_tools() -> None:
+    metrics = Metrics()
+    for name in ("a", "a", "b"):
+        metrics.take(finished(name, code="tool.failed"), 0.0)
+    assert metrics.server("s", 0.0).errors == {"tool.failed": 3}
+    assert metrics.server("s", 0.0).failed == 3

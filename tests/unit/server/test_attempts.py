@@ -7,7 +7,7 @@ from dragoman.model import Http, Sse, Stdio, Tls
 from dragoman.server.connection import add_history, attempt_of, attempts_at
 
 pytestmark = pytest.mark.requirement(
-    "kode-connect.failure", "kode-connect.sse", "otter-p1.sse", "rrclaw-transport.http"
+    "kode-connect.failure", "kode-connect.sse", "kode-config.sse", "otter-p1.sse", "rrclaw-transport.http"
 )
 
 

@@ -21,6 +21,8 @@ from dragoman.server.protocol.outgoing import Outgoing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from dragoman.server.attempt import ConnectionEnd
+
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.requirement(
@@ -42,15 +44,15 @@ class Stay(ConnectionEvents):
         spec = ServerSpec("s", transport, timeouts={"connect": connect})
         self.connection = Connection(spec, transport, events=self, env=os.environ, **more)
         self.ready = asyncio.Event()
-        self.lost: list[DragomanError] = []
+        self.lost: list[ConnectionEnd] = []
         self.listings: asyncio.Queue[DragomanError | None] = asyncio.Queue()
         self.task = asyncio.ensure_future(self.connection.serve())
 
     def on_ready(self, connection: Connection) -> None:
         self.ready.set()
 
-    def on_lost(self, connection: Connection, error: DragomanError) -> None:
-        self.lost.append(error)
+    def on_lost(self, connection: Connection, end: ConnectionEnd) -> None:
+        self.lost.append(end)
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         self.listings.put_nowait(error)

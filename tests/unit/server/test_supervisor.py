@@ -24,6 +24,7 @@ from dragoman.model import Http, ServerSpec, ServerState, Stdio
 from dragoman.server import closing
 from dragoman.server import connection as connections
 from dragoman.server import supervisor as supervising
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.lifecycle import Signal, verdict
 from dragoman.server.prepare import resolve_paths
 from dragoman.server.protocol.deadlines import Deadline
@@ -51,16 +52,17 @@ class Watched:
         self.states: list[ServerState] = []
         self.listings: list[int] = []
         expansion = ExpansionContext(env=os.environ, root=str(Path.cwd()), home=str(Path.home()))
-        self.supervisor = Supervisor(
-            spec, expansion=expansion, publish=self.publish, listed=self.listed, **more
-        )
+        self.supervisor = Supervisor(spec, expansion=expansion, observer=self, **more)
 
-    def publish(self, event: Any) -> None:
+    def on_event(self, supervisor: Supervisor, event: Any) -> None:
         self.states.append(event.after)
 
-    def listed(self, spec: ServerSpec, tools: Any) -> int:
-        self.listings.append(len(tools))
-        return len(tools)
+    def on_tools(self, supervisor: Supervisor, listing: Any) -> int:
+        self.listings.append(len(listing))
+        return len(listing)
+
+    async def read_ahead(self, supervisor: Supervisor, listing: Any) -> None:
+        """Prepare nothing."""
 
 
 def spec(mode: str = "sound", **more: Any) -> ServerSpec:
@@ -178,7 +180,7 @@ async def test_connection_that_was_left_is_not_believed() -> None:
         for stale in (
             lambda: one.on_ready(left),
             lambda: one.on_listing(left, None),
-            lambda: one.on_lost(left, LOST),
+            lambda: one.on_lost(left, ConnectionEnd(reason="x")),
         ):
             stale()
             assert one.state is S.CONNECTING

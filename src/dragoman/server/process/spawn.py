@@ -1,12 +1,10 @@
-"""Starts child processes, and stops them with everything they have started.
+"""Starts child processes.
 
-Each child leads its own session and process group. On Linux the watchdog starts it, so that it ends with us,
-with all its descendants. Without a watchdog, or before it is up, the child is started from a thread that
-lives as long as this process: the signal at the parent's death (PDEATHSIG) is tied to the starting *thread*.
-Each child has two marks by which its descendants are found wherever they are: one in its environment, one in
-its resource limits.
-
-To stop a child, its input is closed; then it gets SIGTERM, then SIGKILL, and so do its descendants.
+Each child leads its own session and process group. The watchdog starts it, so that it ends with us, and on
+Linux with all its descendants. Without a watchdog, or before it is up, the child is started from a thread
+that lives as long as this process: the signal at the parent's death (PDEATHSIG) is tied to the starting
+*thread*. Each child has two marks by which its descendants are found wherever they are: one in its
+environment, one in its resource limits. `family.py` stops a child.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from dragoman.errors import DragomanError
 from dragoman.model import Stdio
-from dragoman.server.late_import import anyio_shield
+from dragoman.server.closing import uninterrupted
 from dragoman.server.process.environment import whole_environment
+from dragoman.server.process.family import ProcessGroup, RunningChild
 from dragoman.server.process.orphans import (
     MARK,
     Container,
@@ -40,7 +38,6 @@ from dragoman.server.process.orphans import (
     began,
     child_ends,
     default_folder,
-    descendants,
     end,
     identify,
     kill_relatives,
@@ -52,6 +49,7 @@ from dragoman.server.process.watchdog import (
     Ward,
     Watchdog,
     WatchdogError,
+    adopts,
     is_possible,
     mark_limits,
     new_tag,
@@ -60,24 +58,13 @@ from dragoman.server.process.watchdog import (
 from dragoman.storage.files import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.model import ServerSpec, Transport
     from dragoman.server.process.watchdog import Running
 
 logger = logging.getLogger("dragoman")
 
-STDIN_GRACE = 2.0
-TERM_GRACE = 2.0
-KILL_GRACE = 2.0
-"""How long the exit of a killed child may take to be reported; then we check ourselves."""
-FAMILY_GRACE = 0.5
-TOGETHER = 0.05
-"""How long the end of a child waits for others that are being stopped, to look for what all of them left."""
-POLL = 0.02
-"""How often a group without a leader is checked while it ends: the system does not report its end."""
-
-_HAS_PROC = Path("/proc/self/stat").exists()
 HAS_POSIX_PIPES = find_spec("fcntl") is not None
 """Whether children are spoken to over POSIX pipes; else over the streams of the event loop."""
 
@@ -126,6 +113,7 @@ class _Spawner:
         Raises:
             OSError: It cannot be started.
         """
+        waits = waits or not adopts()
         for _ in range(2):
             if not (waits or self._is_watched()):
                 break
@@ -245,42 +233,30 @@ class Started(NamedTuple):
     container: Container | None = None
 
 
-class Child:
+class Child(RunningChild):
     """A running child; the user of its descriptors closes them."""
 
     def __init__(self, started: Started, mark: str) -> None:
-        self.pid = started.process.pid
+        super().__init__()
+        process = self.process = started.process
+        self.pid = process.pid
         self.stdin = started.stdin
         """Our end of the child's standard input."""
         self.stdout = started.stdout
         self.stderr = started.stderr
-        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
-        self.process = started.process
         self.mark = mark
-        self.kin = started.kin
-        self.container = started.container
-        self.signalled = False
-        """Whether we sent it a signal."""
+        self.family = ProcessGroup(
+            process.pid,
+            mark=mark,
+            kin=started.kin,
+            is_alone=lambda: process.is_alone,
+            release=partial(_release, process, started.container),
+        )
         self._watch()
 
     def poll(self) -> int | None:
         """Return the exit code if the child has exited, even before the event loop has noticed."""
         return self.process.poll()
-
-    async def stop(self, close_stdin: Callable[[], None], *, grace: float = STDIN_GRACE) -> None:
-        """Stop the child and everything it started; a cancellation is raised only after that.
-
-        Args:
-            close_stdin: Closes its input, which ends a well-behaved server.
-            grace: Seconds that it has to exit by itself before it gets a signal.
-        """
-        close_stdin()
-        stopped = asyncio.ensure_future(self._stop(grace))
-        cancelled = await uninterrupted(stopped)
-        stopped.result()
-        if cancelled is not None:
-            raise cancelled
 
     async def abandon(self) -> None:
         """Stop a child that was never connected, and close our ends of its pipes."""
@@ -294,46 +270,16 @@ class Child:
             os.close(self.stdout)
             os.close(self.stderr)
 
-    async def _stop(self, grace: float) -> None:
-        family = _family()
-        with family.expecting(self):
-            if not await self._gone(grace):
-                self.signalled = True
-                self.send_signal(signal.SIGTERM)
-                if not await self._gone(TERM_GRACE):
-                    self.send_signal(signal.SIGKILL)
-                    while not await self._gone(KILL_GRACE):
-                        self._check_killed()
-        await family.finish(self)
+    def nudge(self) -> None:
+        """Wake the watchdog, which reports the exit; a server can have stopped it."""
+        if self.process.watchdog is not None:
+            self.process.watchdog.wake()
 
-    def _check_killed(self) -> None:
+    def check_killed(self) -> None:
         """Notice the exit of a killed child even if its watchdog hangs and does not report it."""
         if isinstance(self.process, Ward) and identify(self.pid) is None and not self.exited.done():
             asyncio.get_running_loop().remove_reader(self.process.fileno())
             self.exited.set_result(-signal.SIGKILL)
-
-    async def _gone(self, seconds: float) -> bool:
-        if self.process.watchdog is not None:
-            # It reports the exit; a server can have stopped it.
-            self.process.watchdog.wake()
-        done, _ = await asyncio.wait({self.exited}, timeout=seconds)
-        return bool(done)
-
-    def group_lives(self) -> bool:
-        """Return whether the group has processes; only without `/proc`, because here zombies count too."""
-        if _HAS_PROC:
-            return False
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child's process group."""
-        # macOS reports PermissionError if only zombies are left.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -352,97 +298,6 @@ class Child:
         code = self.process.wait()
         if not self.exited.done():
             self.exited.set_result(code)
-
-
-class _Family:
-    """Ends what exited children have left running; children that exit together share one search.
-
-    A search looks at every process of the machine, so twenty of them would take longer than the exits.
-    """
-
-    def __init__(self) -> None:
-        self._expected: set[Child] = set()
-        """Children that are being stopped and have not exited."""
-        self._all_exited: asyncio.Future[None] | None = None
-        self._exited: list[Child] = []
-        self._work: asyncio.Task[None] | None = None
-
-    @contextmanager
-    def expecting(self, child: Child) -> Generator[None]:
-        """Expect the exit of a child inside."""
-        self._expected.add(child)
-        try:
-            yield
-        finally:
-            self._expected.remove(child)
-            if not self._expected and self._all_exited is not None:
-                self._all_exited.set_result(None)
-                self._all_exited = None
-
-    async def finish(self, child: Child) -> None:
-        """Clean up after a child that has exited; wait until its descendants have exited too."""
-        self._exited.append(child)
-        if self._work is None:
-            self._work = asyncio.create_task(self._finish_all(), name="dragoman stops processes")
-        work = self._work
-        await asyncio.wait({work})
-        work.result()
-
-    async def _finish_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._expected:
-            self._all_exited = self._all_exited or loop.create_future()
-            await asyncio.wait({self._all_exited}, timeout=TOGETHER)
-        children, self._exited = self._exited, []
-        self._work = None
-        if searched := [child for child in children if not child.process.is_alone]:
-            await _stop_descendants(searched)
-        jobs = [
-            loop.run_in_executor(None, _finish, [child.process], child.container)
-            for child in children
-            if child.container is not None
-        ]
-        if plain := [child.process for child in children if child.container is None]:
-            jobs.append(loop.run_in_executor(None, _finish, plain, None))
-        await asyncio.gather(*jobs)
-
-
-async def _stop_descendants(children: Sequence[Child]) -> None:
-    """Stop the rest of the process groups, and descendants that have left them."""
-    loop = asyncio.get_running_loop()
-    marks, kin = [child.mark for child in children], _joined(child.kin for child in children)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        look = partial(descendants, *marks, number=number, **kin)
-        left = await loop.run_in_executor(None, look)
-        if not left and not any(child.group_lives() for child in children):
-            return
-        for child in children:
-            child.send_signal(number)
-        until = loop.time() + FAMILY_GRACE
-        while loop.time() < until and (  # noqa: ASYNC110 -- see POLL
-            any(map(identify, left)) or any(child.group_lives() for child in children)
-        ):
-            await asyncio.sleep(POLL)
-    await loop.run_in_executor(None, partial(kill_relatives, *marks, **kin))
-
-
-def _joined(kins: Iterable[ProcessMatch]) -> ProcessMatch:
-    """Return how the descendants of any of these children are recognized."""
-    all_of = list(kins)
-    return ProcessMatch(
-        groups={group for kin in all_of for group in kin.get("groups", ())},
-        ends={name: mode for kin in all_of for name, mode in kin.get("ends", {}).items()},
-        since=min(kin.get("since", 0) for kin in all_of),
-        tags=[tag for kin in all_of for tag in kin.get("tags", ())],
-    )
-
-
-_families: WeakKeyDictionary[asyncio.AbstractEventLoop, _Family] = WeakKeyDictionary()
-
-
-def _family() -> _Family:
-    """Return the `_Family` of this event loop."""
-    return _families.setdefault(asyncio.get_running_loop(), _Family())
 
 
 def hold_watchdog() -> None:
@@ -491,19 +346,6 @@ async def spawn(
     return Child(started.result(), mark)
 
 
-async def uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
-    """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
-    cancelled: asyncio.CancelledError | None = None
-    # The scope keeps out anyio's cancellations, the loop below asyncio's.
-    with anyio_shield():
-        while not work.done():
-            try:
-                await asyncio.wait({work})
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-    return cancelled
-
-
 def _start(
     command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str, waits: bool
 ) -> Started:
@@ -544,14 +386,9 @@ class _Direct:
     """A child that was started without the watchdog."""
 
     def __init__(self, order: StartOrder, pipes: Sequence[int]) -> None:
-        argv = list(order.argv)
-        with _spawner.once:
-            prefix = _death_guard()
-        if prefix and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
-            argv = [*prefix, *argv]
         stdin, stdout, stderr = pipes
         self._process = subprocess.Popen(
-            argv,
+            guarded(order.argv),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -582,6 +419,18 @@ class _Direct:
             os.close(self._descriptor)
 
 
+def guarded(argv: Sequence[str]) -> list[str]:
+    """Return a command that does what must happen to a server before it runs, where it is not our own fork.
+
+    A child of the watchdog does the same in `watchdog_program._enter`.
+    """
+    with _spawner.once:
+        prefix = _death_guard()
+    if prefix and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
+        return [*prefix, *argv]
+    return list(argv)
+
+
 @cache
 def _death_guard() -> tuple[str, ...]:
     """Return a command prefix that makes a child die with us; empty if the system has none."""
@@ -603,16 +452,15 @@ def _discard(started: Started, mark: str) -> None:
     kill_relatives(mark, **kin)
     for descriptor in descriptors:
         os.close(descriptor)
-    _finish([process], container)
+    _release(process, container)
 
 
-def _finish(processes: Sequence[Running], container: Container | None) -> None:
-    """Clean up after children and their descendants have exited."""
+def _release(process: Running, container: Container | None) -> None:
+    """Clean up after a child and its descendants have exited."""
     if container is not None:
         end(container)
-    _spawner.ledger().remove(*(process.pid for process in processes))
-    for process in processes:
-        _spawner.release(process)
+    _spawner.ledger().remove(process.pid)
+    _spawner.release(process)
 
 
 MAX_PRESPAWNED = 32

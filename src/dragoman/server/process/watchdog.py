@@ -2,8 +2,8 @@
 
 The program is `watchdog_program`. An order has the pipes of a server and one more, on which the watchdog
 reports how the start went and, later, how the server ended. If that pipe is closed without a report, the
-watchdog is gone, and its servers too. It needs Linux; elsewhere, or if it cannot be started, servers are
-started directly.
+watchdog is gone, and on Linux its servers too. On another POSIX system it knows only the servers that it has
+started itself, and ends their process groups. Where it cannot be started, servers are started directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ CLOSE_SECONDS = 15.0
 """How long the watchdog may take to kill what is left; its own limit is shorter."""
 WAKE_SECONDS = 0.2
 """How often it is woken meanwhile: a server can stop it (SIGSTOP) at any time."""
+
+IS_LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
+"""Whether the watchdog has what only Linux has: it adopts descendants, and sees the client exit."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_program.py")
 # Imported, so that its bytecode is used. Its folder comes last: it may hide modules of Python.
@@ -160,9 +164,15 @@ class Watchdog:
         """How many users it has: servers that it started, and starts in progress."""
         self.rights = rights()
         self._is_up = False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._orders = ours
-        given = (str(_PROGRAM.parent), str(theirs.fileno()), str(os.getpid()), str(folder))
+        given = (
+            str(_PROGRAM.parent),
+            str(theirs.fileno()),
+            str(os.getpid()),
+            str(folder),
+            "linux" if IS_LINUX else "",
+        )
         command = [sys.executable, "-I", "-S", "-c", _RUN, *given]
         nothing = subprocess.DEVNULL
         try:
@@ -202,10 +212,9 @@ class Watchdog:
                 given.callback(os.close, theirs)
                 here = os.open(".", os.O_DIRECTORY | getattr(os, "O_PATH", 0))
                 given.callback(os.close, here)
-                memory = os.memfd_create("dragoman")
-                given.callback(os.close, memory)
-                os.pwrite(memory, text, 0)
-                rights = array.array("i", [memory, *pipes, theirs, here])
+                memory = given.enter_context(_memory())
+                memory.write(text)
+                rights = array.array("i", [memory.fileno(), *pipes, theirs, here])
                 try:
                     self._orders.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
                 except OSError as error:
@@ -277,14 +286,25 @@ class Watchdog:
 
 
 def is_possible() -> bool:
-    """Return whether a watchdog can be tried: on Linux, if we run in a regular Python."""
+    """Return whether a watchdog can be tried: on POSIX, if we run in a regular Python."""
     return (
-        sys.platform == "linux"
-        and hasattr(os, "pidfd_open")
+        os.name == "posix"
         and not getattr(sys, "frozen", False)
         and _PYTHON.match(Path(sys.executable or "").name) is not None
         and _PROGRAM.is_file()
     )
+
+
+def adopts() -> bool:
+    """Return whether a watchdog also ends servers that it has not started."""
+    return IS_LINUX
+
+
+def _memory() -> BinaryIO:
+    """Return a file without a name and without a buffer."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("dragoman"), "wb", buffering=0)
+    return cast("BinaryIO", TemporaryFile(buffering=0))
 
 
 def rights() -> tuple[object, ...]:

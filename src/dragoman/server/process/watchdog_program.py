@@ -1,10 +1,14 @@
 """The watchdog: starts the servers of one client, and kills all their descendants when the client is gone.
 
-`dragoman.server.process.watchdog` runs it as a program, once per client, with three arguments: the socket for
-orders, the process id of the client, and the folder of its ledgers. It is a subreaper: it adopts every
-descendant that loses its parent, so a daemon cannot escape, whatever it does to its session, environment or
-descriptors. When the client exits, or closes the socket, all descendants are killed. If the client died, its
-ledger file is processed too: that lists what is not a descendant, such as a container.
+`dragoman.server.process.watchdog` runs it as a program, once per client, with four arguments: the socket for
+orders, the process id of the client, the folder of its ledgers, and whether this is Linux. There it is a
+subreaper: it adopts every descendant that loses its parent, so a daemon cannot escape, whatever it does to
+its session, environment or descriptors. When the client exits, or closes the socket, all descendants are
+killed. If the client died, its ledger file is processed too: that lists what is not a descendant, such as a
+container.
+
+On another POSIX system the end of the socket tells the end of the client, and the process groups of the
+servers are killed: what has left its group stays.
 
 It runs without `site` and avoids slow imports: the first server waits for it.
 """
@@ -28,12 +32,15 @@ else:
     import signal
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
 END_SECONDS = 10.0
 """How long to kill descendants; what is left after that runs as another user."""
 _WALKS = 50
 """How often to search for new processes before the found ones are killed."""
 _REAPED_AT_ONCE = 100
+_GROUP_PAUSE = 1000
+"""Milliseconds between looks at what ended servers have left: the end of a group is not reported."""
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _MOST_DESCRIPTORS = 6
@@ -47,23 +54,32 @@ sweep(Path(sys.argv[2]))
 """
 
 
-def main(orders: int, client: int, folder: str) -> None:
+def main(orders: int, client: int, folder: str, *, is_linux: bool) -> None:
     """Serve a client until it is gone."""
-    prctl = _prctl()
-    life = os.pidfd_open(client)
-    _children(os.getpid())
-    if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or os.getppid() != client:
-        sys.exit("cannot become a subreaper on this system")
+    life, prctl = None, None
+    if is_linux:
+        prctl = _prctl()
+        life = os.pidfd_open(client)
+        _children(os.getpid())
+        if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            sys.exit("cannot become a subreaper on this system")
+    if os.getppid() != client:
+        sys.exit("the client is gone")
     died = True
+    watchdog = Watchdog(orders, life, prctl)
     try:
-        died = Watchdog(orders, life, prctl).serve()
+        died = watchdog.serve()
     finally:
-        end_descendants()
-    # The socket closes before the client has exited; its ledger file is safe to process only after that.
-    select.select([life], [], [], END_SECONDS if died else 0)
-    if died and f"{client}.jsonl" in _names_in(folder):
-        package = __file__.rsplit("/", 4)[0]
-        os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
+        if is_linux:
+            end_descendants()
+        else:
+            end_groups(watchdog.groups)
+    if life is not None:
+        # The socket closes before the client has exited; its ledger file is safe to process only after that.
+        select.select([life], [], [], END_SECONDS if died else 0)
+        if died and f"{client}.jsonl" in _names_in(folder):
+            package = __file__.rsplit("/", 4)[0]
+            os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
     os._exit(0)
 
 
@@ -89,7 +105,8 @@ def _names_in(folder: str) -> list[str]:
 class Watchdog:
     """The servers of one client."""
 
-    def __init__(self, orders: int, life: int, prctl: Callable[..., int]) -> None:
+    def __init__(self, orders: int, life: int | None, prctl: Callable[..., int] | None) -> None:
+        """Take over the socket for orders, and what Linux has: the client's end, and `prctl`."""
         os.set_inheritable(orders, False)  # noqa: FBT003 -- it takes no keyword
         self._orders = _socket.socket(fileno=orders)
         self._life = life
@@ -98,7 +115,11 @@ class Watchdog:
         """The status pipe of each server, by process id."""
         self._starting: dict[int, int] = {}
         """Servers that have not called `exec` yet, by the descriptor that reports it."""
-        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.groups: set[int] = set()
+        """Without `prctl`: the process groups of running servers, and those that ended ones have left."""
+        self._wake, wake = os.pipe()
+        for end in (self._wake, wake):
+            os.set_blocking(end, False)
         self._mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         # The client decides when its servers end. A handler, because servers would inherit SIG_IGN.
@@ -107,7 +128,8 @@ class Watchdog:
                 signal.signal(number, _pass)
         self._poll = select.poll()
         for descriptor in (orders, life, self._wake):
-            self._poll.register(descriptor, select.POLLIN)
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
 
     def serve(self) -> bool:
         """Carry out orders until the client is done or has died; return whether it has died."""
@@ -117,7 +139,10 @@ class Watchdog:
             pass  # Its last order may still be in the socket.
         more = False
         while True:
-            ready = {descriptor for descriptor, _ in self._poll.poll(0 if more else None)}
+            left = self.groups - self._statuses.keys()
+            self.groups -= {group for group in left if not _lives(group)}
+            patience = 0 if more else _GROUP_PAUSE if left else None
+            ready = {descriptor for descriptor, _ in self._poll.poll(patience)}
             if self._life in ready:
                 return True
             for descriptor in ready & self._starting.keys():
@@ -133,14 +158,16 @@ class Watchdog:
         """Carry out one order and return it: `+` starts, `.` ends; empty if the client is gone."""
         space = _socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS)
         try:
-            data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self._orders.recvmsg(1, space)
         except ConnectionResetError:
             # The client closed its end before reading our message: reported once, before its last order.
-            data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self._orders.recvmsg(1, space)
         if data != b"+":
             return data
         raw = b"".join(found for _, _, found in ancillary)
         given = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
+        for descriptor in given:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003 -- it takes no keyword
         text, *pipes, status, here = given
         try:
             self._start(os.pread(text, _LONGEST_ORDER, 0).split(b"\0"), pipes, status, here)
@@ -152,38 +179,49 @@ class Watchdog:
         return data
 
     def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
-        tag, cwd, count, *rest = words
-        argv, env = rest[: int(count)], rest[int(count) :]
-        told, tell = os.pipe2(os.O_CLOEXEC)
+        told, tell = os.pipe()
         watchdog = os.getpid()
         pid = os.fork()
         if pid == 0:
-            stage = b"program"
-            try:
-                os.setsid()
-                self._prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() != watchdog:
-                    os._exit(0)
-                _mark_limits(int(tag))
-                for number, descriptor in enumerate(pipes):
-                    os.dup2(descriptor, number)
-                stage = b"folder"
-                os.fchdir(here)
-                os.chdir(cwd)
-                stage = b"program"
-                # Python ignores these signals; other programs expect the default.
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-                _execute(argv, dict(one.split(b"=", 1) for one in env))
-            except OSError as error:
-                os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
-            finally:
-                os._exit(127)
+            self._enter(words, pipes, here, tell, watchdog)
         os.close(tell)
         self._statuses[pid] = status
+        if self._prctl is None:
+            self.groups.add(pid)
         self._starting[told] = pid
         self._poll.register(told, select.POLLIN)
+
+    def _enter(self, words: list[bytes], pipes: list[int], here: int, tell: int, watchdog: int) -> NoReturn:
+        """Do in the new process what comes before the server's program, and run that.
+
+        What restricts a server belongs here; for a server that the watchdog does not start, into `guarded`
+        of `spawn.py`.
+        """
+        tag, cwd, count, *rest = words
+        argv, env = rest[: int(count)], rest[int(count) :]
+        stage = b"program"
+        try:
+            os.setsid()
+            if self._prctl is not None:
+                self._prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != watchdog:
+                os._exit(0)
+            _mark_limits(int(tag))
+            for number, descriptor in enumerate(pipes):
+                os.dup2(descriptor, number)
+            stage = b"folder"
+            os.fchdir(here)
+            os.chdir(cwd)
+            stage = b"program"
+            # Python ignores these signals; other programs expect the default.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            _execute(argv, dict(one.split(b"=", 1) for one in env))
+        except OSError as error:
+            os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
+        finally:
+            os._exit(127)
 
     def _settle(self, told: int) -> None:
         """Report how the start of a server went; nothing is read if `exec` succeeded."""
@@ -224,9 +262,9 @@ class Watchdog:
         """Return whether all our children are running servers, so that those that ended have left nothing.
 
         We have adopted what an ended server left before we could reap it, and only we take a child from the
-        list. So the list is complete.
+        list. So the list is complete. Without `prctl` nothing is adopted, and nothing known.
         """
-        return self._statuses.keys() >= set(_children(os.getpid()))
+        return self._prctl is not None and self._statuses.keys() >= set(_children(os.getpid()))
 
 
 def _pass(_number: int, _frame: object) -> None:
@@ -290,6 +328,32 @@ def end_descendants() -> None:
         time.sleep(0.001)
 
 
+def end_groups(groups: set[int]) -> None:
+    """Kill process groups, and wait for their end."""
+    until = time.monotonic() + END_SECONDS
+    while groups and time.monotonic() < until:
+        for group in list(groups):
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except OSError:
+                groups.discard(group)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+        time.sleep(0.001)
+
+
+def _lives(group: int) -> bool:
+    """Return whether a process group has processes."""
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    return True
+
+
 def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -325,4 +389,4 @@ def _children(pid: int) -> list[int]:
 
 def run() -> None:
     """Run as a program."""
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], is_linux=bool(sys.argv[4]))

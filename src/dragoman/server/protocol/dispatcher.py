@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import TracedServer, find
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import received_at
 from dragoman.server.protocol.deadlines import Deadline, Deadlines
 from dragoman.server.protocol.rpc import Rpc
@@ -86,10 +87,16 @@ class WireDispatcher:
     """One conversation with one server; has the methods of the SDK's `Dispatcher`, which is a protocol."""
 
     def __init__(
-        self, server: str, *, probe_seconds: float = math.inf, attempt: ConnectAttempt | None = None
+        self,
+        server: str,
+        *,
+        probe_seconds: float = math.inf,
+        attempt: ConnectAttempt | None = None,
+        on_end: Callable[[ConnectionEnd], None] | None = None,
     ) -> None:
         self.server = server
         self._attempt = attempt
+        self._on_end = on_end
         self._probe_seconds = probe_seconds
         """How long the server may take to answer the question for its protocol version."""
         self._loop = asyncio.get_running_loop()
@@ -106,8 +113,8 @@ class WireDispatcher:
         self.peer = TracedServer()
         """The attributes of the server in traces."""
         self._telemetry = find()
-        self.ended: asyncio.Future[str] = self._loop.create_future()
-        """Done when the conversation has ended, with the reason."""
+        self.ended: asyncio.Future[ConnectionEnd] = self._loop.create_future()
+        """Done when the conversation has ended."""
         self._running = False
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
@@ -277,9 +284,10 @@ class WireDispatcher:
         finally:
             self._running = False
             if self._telemetry is not None:
-                seconds, error = self._loop.time() - began, self._lost() if self.ended.done() else None
+                error = self.ended.result().error(self.server) if self.ended.done() else None
+                seconds = self._loop.time() - began
                 self._telemetry.session_ended(self.peer, seconds, error)
-            self.end("the session was closed")
+            self.end(ConnectionEnd(reason="the session was closed"))
             serving = (context.task for context in self._serving.values())
             tasks = {task for task in (self._delivering, *serving) if task is not None}
             for task in tasks:
@@ -288,12 +296,15 @@ class WireDispatcher:
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait(tasks)
 
-    def end(self, reason: str) -> None:
-        """End the conversation: every pending and later request fails."""
-        if not self.ended.done():
-            self.ended.set_result(reason)
-        self.rpc.close(self._lost())
+    def end(self, end: ConnectionEnd) -> None:
+        """End the conversation: every pending and later request fails, and the connection is told."""
+        is_first = not self.ended.done()
+        if is_first:
+            self.ended.set_result(end)
+        self.rpc.close(self.ended.result().error(self.server))
         self._deadlines.stop()
+        if is_first and self._on_end is not None:
+            self._on_end(end)
 
     # Messages from the server, called by `Rpc`
 
@@ -420,10 +431,6 @@ class WireDispatcher:
         self.rpc.forget(envelope.request_id)
         tell = opts.get("cancel_on_abandon", True)
         self._open_wire().abandon(message, envelope, reason, tell=tell)
-
-    def _lost(self) -> ConnectionLostError:
-        msg = f"the connection to server `{self.server}` ended: {self.ended.result()}"
-        return ConnectionLostError(msg, server=self.server, may_have_run=True)
 
     def _open_wire(self) -> Wire:
         if self.wire is None:

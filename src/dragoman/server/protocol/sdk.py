@@ -17,7 +17,6 @@ import re
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
@@ -42,14 +41,16 @@ from dragoman.errors import (
 )
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import TracedServer
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import CLIENT_INFO, KnownProtocol, Session
 from dragoman.server.protocol.streams import session_streams
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
-from dragoman.server.transports.open_transport import exit_reason, open_wire
-from dragoman.trust.masking import mask_arguments, mask_text
+from dragoman.server.transports.open_transport import open_wire
+from dragoman.server.transports.stdio import exit_reason
+from dragoman.trust.masking import details
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -103,7 +104,7 @@ async def open_session(
     *,
     env: Mapping[str, str],
     attempt: ConnectAttempt,
-    ended: Callable[[str], None],
+    on_end: Callable[[ConnectionEnd], None],
     known_protocol: KnownProtocol | None = None,
     changed: Callable[[str], None] | None = None,
     answers: Mapping[str, Any] | None = None,
@@ -118,7 +119,7 @@ async def open_session(
         transport: The expanded transport of the spec.
         env: Our environment; the child inherits the variables that the spec allows.
         attempt: Gets the facts as they become known.
-        ended: Called when the connection has ended, with the reason if it is known.
+        on_end: Called once when the connection has ended.
         known_protocol: The protocol generation of the last connection, to save a request.
         changed: Called with `tools`, `resources` or `prompts` when the server announces a change, and with
             the URI of a resource that has changed.
@@ -159,11 +160,12 @@ async def open_session(
         **callbacks,
     }
     async with AsyncExitStack() as stack:
-        dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
+        dispatcher = WireDispatcher(
+            spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt, on_end=on_end
+        )
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
         dispatcher.peer = TracedServer.of(transport)
         dispatcher.on_task = on_task
-        dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
         if isinstance(transport, Stdio):
             # The SDK's own type validates the command.
             StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
@@ -388,26 +390,18 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
     )
 
 
-def lost_error(
-    exc: BaseException | None, spec: ServerSpec, attempt: ConnectAttempt, known: str = ""
-) -> ConnectionLostError:
-    """Return the error for an open connection that ended."""
-    if known:
-        reason = known
-    elif exc is None:
-        reason = "the process ended" if attempt.kind == "stdio" else "the server closed it"
-        if attempt.exit_code is not None:
-            reason = exit_reason(attempt.exit_code)
-    else:
-        reason, _ = _reason(unwrap_group(exc), spec, attempt)
-    msg = f"the connection to server `{spec.name}` was lost: {reason}"
-    return ConnectionLostError(msg, server=spec.name, may_have_run=True)
+def unexplained_end(exc: BaseException | None, spec: ServerSpec, attempt: ConnectAttempt) -> ConnectionEnd:
+    """Return how an open connection ended of which no wire has said it.
 
-
-MAX_DETAILS = 500
-"""Characters of an error's details in its message; the whole is in `ProtocolError.data`."""
-MAX_DETAIL = 200
-MAX_DETAIL_ITEMS = 20
+    Args:
+        exc: What ended it, if that is known.
+        spec: The server.
+        attempt: The facts of the connection.
+    """
+    if exc is not None:
+        return ConnectionEnd(reason=_reason(unwrap_group(exc), spec, attempt)[0])
+    reason = "the process ended" if attempt.kind == "stdio" else "the server closed it"
+    return attempt.end or ConnectionEnd(reason=reason)
 
 
 def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError | TimeoutError:
@@ -429,7 +423,7 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case MCPError(__cause__=DragomanError() as ours) if not isinstance(ours, ProtocolError):
             return ours
         case MCPError():
-            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){_details(leaf.data)}"
+            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){details(leaf.data)}"
             return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
         case ValidationError():
             msg = f"server `{server}` answered `{tool}` with an invalid result: {_first_fault(leaf)}"
@@ -441,30 +435,6 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
-
-
-def _details(data: object) -> str:
-    """Return the `data` of an error as the end of its message: short, and with secrets masked."""
-    if data is None or data in ("", {}, []):
-        return ""
-    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAILS), ensure_ascii=False, default=repr)
-    return f"; details: {text if len(text) <= MAX_DETAILS else f'{text[:MAX_DETAILS]}…'}"
-
-
-def _few(data: object, depth: int = 4) -> object:
-    """Return the beginning of some data: as much as fits into the details."""
-    if isinstance(data, str):
-        # Masked before it is cut to what is shown, so that no half of a secret is left over.
-        text = mask_text(data[:MAX_DETAILS])
-        is_whole = len(text) <= MAX_DETAIL and len(data) <= MAX_DETAILS
-        return text if is_whole else f"{text[:MAX_DETAIL]}… ({len(data)} characters)"
-    if isinstance(data, dict):
-        pairs = islice(cast("dict[str, object]", data).items(), MAX_DETAIL_ITEMS)
-        return {str(name)[:MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
-    if isinstance(data, list):
-        items = cast("list[object]", data)[:MAX_DETAIL_ITEMS]
-        return [_few(item, depth - 1) for item in items] if depth else "…"
-    return data
 
 
 def check_result(raw: dict[str, Any], *, server: str, tool: str) -> None:

@@ -28,6 +28,7 @@ from dragoman.errors import (
     ServerError,
     SessionGoneError,
 )
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import no_call_context
 from dragoman.server.protocol.wire import PLAIN
 from dragoman.server.transports.http_client import (
@@ -297,7 +298,7 @@ async def open_http(
     name: str,
     attempt: ConnectAttempt,
     rpc: Rpc,
-    on_end: Callable[[str], None],
+    on_end: Callable[[ConnectionEnd], None],
     options: HttpOptions = PLAIN,
 ) -> AsyncGenerator[Wire]:
     """Open Streamable HTTP; nothing is sent before the first message.
@@ -307,7 +308,7 @@ async def open_http(
         name: The server's name, for errors and logs.
         attempt: Records the last status and challenge.
         rpc: The JSON-RPC layer.
-        on_end: Called once with the reason if the connection ends by itself.
+        on_end: Called once if the connection ends by itself.
         options: The size limit of a message, and the sources of headers.
 
     Raises:
@@ -326,11 +327,13 @@ async def open_http(
 class StreamableHttp:
     """One connection: POSTs, and the GET stream of older protocol versions."""
 
-    def __init__(self, rpc: Rpc, client: HttpClient, *, limit: int, on_end: Callable[[str], None]) -> None:
+    def __init__(
+        self, rpc: Rpc, client: HttpClient, *, limit: int, on_end: Callable[[ConnectionEnd], None]
+    ) -> None:
         self._rpc = rpc
         self._client = client
         self._limit = limit
-        self._on_end: Callable[[str], None] | None = on_end
+        self._on_end: Callable[[ConnectionEnd], None] | None = on_end
         self._outbox = Outbox(rpc, name=client.name, explain=client.failure)
         self._loop = asyncio.get_running_loop()
         self._session_id: str | None = None
@@ -659,7 +662,7 @@ class StreamableHttp:
         await self._outbox.settle(GRACE_SECONDS)
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
-            on_end(self._gone)
+            on_end(ConnectionEnd(reason=self._gone))
 
     def _over(self) -> DragomanError:
         if self._gone:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from dragoman.errors import ConnectError, ConnectionLostError, ProtocolError
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import no_call_context
 from dragoman.server.protocol.wire import PLAIN
 from dragoman.server.transports.http import Outbox
@@ -66,7 +67,7 @@ async def open_sse(
     name: str,
     attempt: ConnectAttempt,
     rpc: Rpc,
-    on_end: Callable[[str], None],
+    on_end: Callable[[ConnectionEnd], None],
     options: HttpOptions = PLAIN,
 ) -> AsyncGenerator[Wire]:
     """Open the event stream and wait for the address to post to; the caller sets the time limit.
@@ -76,7 +77,7 @@ async def open_sse(
         name: The server's name, for errors and logs.
         attempt: Records the last status and challenge.
         rpc: The JSON-RPC layer.
-        on_end: Called once with the reason if the connection ends by itself.
+        on_end: Called once if the connection ends by itself.
         options: The size limit of a message, and the sources of headers.
 
     Raises:
@@ -98,11 +99,13 @@ async def open_sse(
 class LegacySse:
     """One connection: an event stream and POSTs."""
 
-    def __init__(self, rpc: Rpc, client: HttpClient, *, limit: int, on_end: Callable[[str], None]) -> None:
+    def __init__(
+        self, rpc: Rpc, client: HttpClient, *, limit: int, on_end: Callable[[ConnectionEnd], None]
+    ) -> None:
         self._rpc = rpc
         self._client = client
         self._limit = limit
-        self._on_end: Callable[[str], None] | None = on_end
+        self._on_end: Callable[[ConnectionEnd], None] | None = on_end
         self._outbox = Outbox(rpc, name=client.name, explain=client.failure)
         self._endpoint: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
         self._spoken = asyncio.Event()
@@ -253,4 +256,4 @@ class LegacySse:
             )
         on_end, self._on_end = self._on_end, None
         if on_end is not None and not self._outbox.closed:
-            on_end(reason)
+            on_end(ConnectionEnd(reason=reason))

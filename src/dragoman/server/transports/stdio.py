@@ -9,19 +9,34 @@ ends, when a line never ends, or when the child exits, even if a grandchild stil
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+from abc import ABC, abstractmethod
 from array import array
 from collections import deque
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.errors import ConnectionLostError
+from dragoman.server.attempt import ConnectionEnd
+from dragoman.server.process import spawn as spawning
+from dragoman.server.process.environment import StderrTail, whole_environment
+from dragoman.server.process.family import STDIN_GRACE
+from dragoman.server.process.spawn import spawn
+from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.rpc import SALVAGE_BYTES, TOO_LARGE, Bounded
 from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, Envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 
+    from dragoman.model import Stdio
+    from dragoman.server.attempt import ConnectAttempt
+    from dragoman.server.process.spawn import Child, Prespawn
     from dragoman.server.protocol.rpc import Rpc
+    from dragoman.server.protocol.wire import Wire
+    from dragoman.server.transports.stdio_streams import StreamChild
 
 try:
     import fcntl
@@ -104,56 +119,35 @@ _UNREAD = getattr(termios, "FIONREAD", None)
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
-class Pipe:
-    """Both pipes of one child."""
+class LinePipe(ABC):
+    """The standard input and output of one child; how it reads and writes them is up to the system."""
 
-    def __init__(
-        self, rpc: Rpc, *, server: str, stdin: int, stdout: int, limit: int, on_end: Callable[[str], None]
-    ) -> None:
-        """Take over two descriptors; `close` closes them.
+    def __init__(self, rpc: Rpc, *, server: str, limit: int, on_end: Callable[[str], None]) -> None:
+        """Begin without anything to write.
 
         Args:
             rpc: The JSON-RPC layer.
             server: The server's name, for errors.
-            stdin: Our end of the child's standard input.
-            stdout: Our end of the child's standard output.
             limit: The size limit of a message, in bytes.
             on_end: Called once with the reason if the connection ends by itself.
         """
         self._rpc = rpc
         self._server = server
-        self._stdin: int | None = stdin
-        self._stdout: int | None = stdout
-        self._on_end = on_end
+        self._on_end: Callable[[str], None] | None = on_end
         self._lines = Lines(limit)
         self._queue: deque[tuple[bytes, Envelope]] = deque()
         """Messages of which nothing was written yet."""
-        self._rest: memoryview | None = None
-        """The rest of a write for which the pipe had no room."""
-        self._blocked = False
-        self._written = 0
-        self._read_bytes = LEAST_READ_BYTES
-        self._loop = asyncio.get_running_loop()
-        for descriptor in (stdin, stdout):
-            os.set_blocking(descriptor, False)
-            _widen(descriptor)
-        self._loop.add_reader(stdout, self._read)
+        self._is_open = True
+        """Whether the child's input is open."""
+        self._written: int = 0
 
     def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
-        """Send a single request at once; several messages in one loop iteration are written together."""
-        if self._stdin is None:
+        """Send a message, or queue it while the child does not read."""
+        if not self._is_open:
             self._refuse(envelope, "its input is closed")
-            return
-        if envelope.request_id is None and len(self._queue) >= MAX_UNREAD_ANSWERS:
-            return
-        self._queue.append((message, envelope))
-        if len(self._queue) > 1 or self._blocked:
-            return
-        if envelope.request_id is not None and self._rpc.waiting <= 1:
-            # No other call is in progress, so waiting to batch would only cost a loop iteration.
-            self._flush()
-        else:
-            self._loop.call_soon(self._flush)
+        elif envelope.request_id is not None or len(self._queue) < MAX_UNREAD_ANSWERS:
+            self._queue.append((message, envelope))
+            self._write(envelope)
 
     def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         """Withdraw a queued request, or send the server a cancellation."""
@@ -168,17 +162,98 @@ class Pipe:
 
     def close_stdin(self, reason: str = "it was closed") -> None:
         """Close the child's input, which asks it to exit; requests that were not written fail."""
-        if self._stdin is not None:
-            self._loop.remove_writer(self._stdin)
-            os.close(self._stdin)
-            self._stdin = None
-        self._rest = None
+        if self._is_open:
+            self._is_open = False
+            self._close_stdin()
         while self._queue:
             self._refuse(self._queue.popleft()[1], reason)
 
+    @abstractmethod
+    def close(self) -> None:
+        """Close both pipes."""
+
+    @abstractmethod
     def was_read(self) -> bool:
         """Return whether the child has read anything that we wrote; `True` if that cannot be found out."""
-        if self._stdin is None or fcntl is None or _UNREAD is None or not self._written:
+
+    @abstractmethod
+    def read_rest(self) -> None:
+        """Read what is left in the output of a child that has exited."""
+
+    @abstractmethod
+    def _write(self, envelope: Envelope) -> None:
+        """Write what is queued, now or soon; the envelope is that of the newest message."""
+
+    @abstractmethod
+    def _close_stdin(self) -> None:
+        """Close the child's input."""
+
+    @abstractmethod
+    def _stop_reading(self) -> None:
+        """Receive nothing any more."""
+
+    def _receive(self, chunk: bytes) -> bool:
+        """Handle some output, which is empty at its end; return whether there may be more."""
+        if not chunk:
+            self._end("it closed its output")
+            return False
+        feed(self._lines, chunk, self._rpc)
+        if self._lines.pending > ENDLESS * self._lines.limit:
+            self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
+            return False
+        return True
+
+    def _refuse(self, envelope: Envelope, reason: str) -> None:
+        """Fail a request that was not written: it certainly has not run."""
+        if envelope.request_id is not None:
+            msg = f"the connection to server `{self._server}` ended before the request was sent: {reason}"
+            lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
+            self._rpc.fail(envelope.request_id, lost)
+
+    def _fail_writing(self, why: str) -> None:
+        reason = f"its input cannot be written: {why}"
+        self.close_stdin(reason)
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self._stop_reading()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(reason)
+
+
+class Pipe(LinePipe):
+    """Both POSIX pipes of one child."""
+
+    def __init__(
+        self, rpc: Rpc, *, server: str, stdin: int, stdout: int, limit: int, on_end: Callable[[str], None]
+    ) -> None:
+        """Take over two descriptors; `close` closes them.
+
+        Args:
+            rpc: The JSON-RPC layer.
+            server: The server's name, for errors.
+            stdin: Our end of the child's standard input.
+            stdout: Our end of the child's standard output.
+            limit: The size limit of a message, in bytes.
+            on_end: Called once with the reason if the connection ends by itself.
+        """
+        super().__init__(rpc, server=server, limit=limit, on_end=on_end)
+        self._stdin = stdin
+        self._stdout: int | None = stdout
+        self._rest: memoryview | None = None
+        """The rest of a write for which the pipe had no room."""
+        self._blocked = False
+        self._read_bytes = LEAST_READ_BYTES
+        self._loop = asyncio.get_running_loop()
+        for descriptor in (stdin, stdout):
+            os.set_blocking(descriptor, False)
+            _widen(descriptor)
+        self._loop.add_reader(stdout, self._read)
+
+    def was_read(self) -> bool:
+        """Return whether the child has read anything that we wrote; `True` if that cannot be found out."""
+        if not self._is_open or fcntl is None or _UNREAD is None or not self._written:
             return bool(self._written)
         unread = array("i", [0])
         try:
@@ -191,12 +266,12 @@ class Pipe:
         """Close both pipes."""
         self.close_stdin()
         if self._stdout is not None:
-            self._loop.remove_reader(self._stdout)
+            self._stop_reading()
             os.close(self._stdout)
             self._stdout = None
 
     def read_rest(self) -> None:
-        """Read the remaining output of a child that has exited."""
+        """Read what is left in the pipe of a child that has exited."""
         left = LAST_BYTES
         while left > 0 and (count := self._read()):
             left -= count
@@ -212,12 +287,7 @@ class Pipe:
         except OSError as error:
             self._end(f"its output cannot be read: {error.strerror}")
             return 0
-        if not chunk:
-            self._end("it closed its output")
-            return 0
-        feed(self._lines, chunk, self._rpc)
-        if self._lines.pending > ENDLESS * self._lines.limit:
-            self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
+        if not self._receive(chunk):
             return 0
         # Most chunks of a large message have no line end: that is known much sooner than their number.
         if b"\n" in chunk and chunk.count(b"\n") > TURN_LINES:
@@ -226,18 +296,26 @@ class Pipe:
             self._read_bytes = min(READ_BYTES, self._read_bytes * 2)
         return len(chunk)
 
+    def _write(self, envelope: Envelope) -> None:
+        """Write a single request at once; several messages in one loop iteration are written together."""
+        if len(self._queue) > 1 or self._blocked:
+            return
+        if envelope.request_id is not None and self._rpc.waiting <= 1:
+            # No other call is in progress, so waiting to batch would only cost a loop iteration.
+            self._flush()
+        else:
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         """Write queued messages until the pipe is full."""
-        while self._stdin is not None and (self._rest is not None or self._queue):
+        while self._is_open and (self._rest is not None or self._queue):
             data = self._joined() if self._rest is None else self._rest
             try:
                 written = os.write(self._stdin, data)
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError as error:
-                reason = f"its input cannot be written: {error.strerror}"
-                self.close_stdin(reason)
-                self._end(reason)
+                self._fail_writing(str(error.strerror))
                 return
             self._written += written
             if written < len(data):
@@ -247,7 +325,7 @@ class Pipe:
                     self._loop.add_writer(self._stdin, self._flush)
                 return
             self._rest = None
-        if self._blocked and self._stdin is not None:
+        if self._blocked and self._is_open:
             self._blocked = False
             self._loop.remove_writer(self._stdin)
 
@@ -264,22 +342,14 @@ class Pipe:
         lines.append(b"")
         return b"\n".join(lines)
 
-    def _refuse(self, envelope: Envelope, reason: str) -> None:
-        """Fail a request that was not written: it certainly has not run."""
-        if envelope.request_id is not None:
-            msg = f"the connection to server `{self._server}` ended before the request was sent: {reason}"
-            lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
-            self._rpc.fail(envelope.request_id, lost)
+    def _close_stdin(self) -> None:
+        self._loop.remove_writer(self._stdin)
+        os.close(self._stdin)
+        self._rest = None
 
-    def _end(self, reason: str) -> None:
+    def _stop_reading(self) -> None:
         if self._stdout is not None:
             self._loop.remove_reader(self._stdout)
-        on_end, self._on_end = self._on_end, _nothing
-        on_end(reason)
-
-
-def _nothing(_reason: str) -> None:
-    """Do nothing: `on_end` is called only once."""
 
 
 def _widen(descriptor: int) -> None:
@@ -289,3 +359,130 @@ def _widen(descriptor: int) -> None:
             fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
         except OSError:
             return
+
+
+EXIT_GRACE = 0.1
+"""How long after the end of its output a child may still exit, so that we can report its exit code."""
+UNREADY_GRACE = 0.3
+"""How long a child that never answered may take to exit by itself after its input was closed."""
+ENDED_BY_US = "dragoman stopped the process because it did not exit when its input was closed"
+
+
+def exit_reason(code: int) -> str:
+    """Return how a process ended, as text."""
+    return f"the process was killed by signal {-code}" if code < 0 else f"the process ended with code {code}"
+
+
+@asynccontextmanager
+async def open_pipe(
+    stdio: Stdio,
+    *,
+    name: str,
+    env: Mapping[str, str],
+    attempt: ConnectAttempt,
+    rpc: Rpc,
+    on_end: Callable[[ConnectionEnd], None],
+    limit: int = MAX_MESSAGE_BYTES,
+    start: Prespawn | None = None,
+) -> AsyncGenerator[Wire]:
+    """Start a child and connect to its pipes; leaving stops it and everything it started."""
+    attempt.enter("variables")
+    given = whole_environment(stdio, env)
+    attempt.enter("spawn")
+    owner = ChildOwner(attempt, rpc, on_end)
+    log = stderr_log(stdio, name, given)
+    child: Child | StreamChild
+    pipe: LinePipe
+    try:
+        with ExitStack() as stack:
+            try:
+                if spawning.HAS_POSIX_PIPES:
+                    ahead = start.take() if start is not None else None
+                    started = ahead or await spawn(
+                        stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name
+                    )
+                    attempt.stderr = stack.enter_context(StderrTail(started.stderr, log))
+                    pipe = Pipe(
+                        rpc,
+                        server=name,
+                        stdin=started.stdin,
+                        stdout=started.stdout,
+                        limit=limit,
+                        on_end=owner.on_pipe_end,
+                    )
+                    child = started
+                else:
+                    attempt.stderr = stack.enter_context(StderrTail(log=log))
+                    # Imported where it is needed: with POSIX pipes it never is.
+                    from dragoman.server.transports.stdio_streams import StreamPipe, start_child
+
+                    streams = await start_child(stdio, given, attempt.stderr)
+                    pipe = StreamPipe(rpc, server=name, child=streams, limit=limit, on_end=owner.on_pipe_end)
+                    child = streams
+            except FileNotFoundError as exc:
+                if stdio.cwd is None or await asyncio.to_thread(Path(stdio.cwd).is_dir):
+                    raise
+                # The system reports a missing working directory in the same way as a missing program.
+                raise NotADirectoryError(errno.ENOTDIR, "its directory does not exist") from exc
+            attempt.pid = child.pid
+            owner.own(child, pipe)
+            try:
+                yield pipe
+            finally:
+                try:
+                    # A child that never answered has nothing to finish.
+                    is_unready = attempt.stage in ("spawn", "handshake")
+                    await child.stop(pipe.close_stdin, grace=UNREADY_GRACE if is_unready else STDIN_GRACE)
+                finally:
+                    pipe.close()
+    finally:
+        if log is not None:
+            await log.finish()
+
+
+class ChildOwner:
+    """Finds out how one child ended, and reports it with the exit code, if there is one."""
+
+    def __init__(self, attempt: ConnectAttempt, rpc: Rpc, on_end: Callable[[ConnectionEnd], None]) -> None:
+        self._attempt = attempt
+        self._rpc = rpc
+        self._on_end = on_end
+        self._child: Child | StreamChild | None = None
+        self._pipe: LinePipe | None = None
+
+    def own(self, child: Child | StreamChild, pipe: LinePipe) -> None:
+        """Watch a child and its pipes."""
+        self._child, self._pipe = child, pipe
+        child.exited.add_done_callback(self._on_exit)
+
+    def on_pipe_end(self, reason: str) -> None:
+        """Wait a moment: an exiting process closes its pipes first, and then has an exit code to report."""
+        asyncio.get_running_loop().call_later(EXIT_GRACE, self._on_grace_over, reason)
+
+    def _on_grace_over(self, reason: str) -> None:
+        exit_code = None
+        if self._child is not None and not self._child.signalled:
+            exit_code = self._child.poll()
+        self._end(reason, exit_code)
+
+    def _on_exit(self, exited: asyncio.Future[int]) -> None:
+        assert self._child is not None  # noqa: S101 -- it has exited
+        assert self._pipe is not None  # noqa: S101 -- as above
+        self._pipe.read_rest()
+        if self._child.signalled:
+            # The exit code would only be our own signal.
+            self._end(ENDED_BY_US, None)
+        else:
+            self._end("", exited.result())
+
+    def _end(self, reason: str, exit_code: int | None) -> None:
+        attempt = self._attempt
+        if exit_code is not None:
+            reason = exit_reason(exit_code)
+        attempt.end = ConnectionEnd(reason=reason, exit_code=exit_code)
+        if self._pipe is not None:
+            if not attempt.ended_by_probe:
+                attempt.ended_by_probe = self._rpc.waits_for("server/discover") and self._pipe.was_read()
+            # First fail the requests that were not sent: they may be retried.
+            self._pipe.close_stdin(reason)
+        self._on_end(attempt.end)

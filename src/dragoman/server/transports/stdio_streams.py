@@ -1,23 +1,25 @@
 """The stdio transport where the system has no POSIX pipes: over the subprocess transport of the event loop.
 
 Messages, limits and the end of the connection are those of `stdio.py`. Two things are different: the loop
-decides how much it reads at once, and no watchdog starts the child. Its family is ended by `end_family`.
+decides how much it reads at once, and no watchdog starts the child.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import subprocess
 import sys
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.errors import ConnectionLostError
-from dragoman.server.process.family import end_family
-from dragoman.server.process.orphans import MARK
-from dragoman.server.process.spawn import TERM_GRACE, uninterrupted
-from dragoman.server.transports.stdio import ENDLESS, MAX_UNREAD_ANSWERS, NO_ENVELOPE, Lines, feed
+from dragoman.server.process.family import ProcessGroup, RunningChild
+from dragoman.server.process.orphans import MARK, ProcessMatch
+from dragoman.server.process.spawn import guarded
+from dragoman.server.transports.stdio import LinePipe
+
+if sys.platform == "win32":
+    from dragoman.server.process.family import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,16 +33,12 @@ LAST_SECONDS = 0.1
 """How long the output of an exited child may still come in; a grandchild may hold it open for ever."""
 
 
-class StreamChild(asyncio.SubprocessProtocol):
-    """A running child; has what `Child` has."""
+class StreamChild(RunningChild, asyncio.SubprocessProtocol):
+    """A running child that the event loop has started."""
 
     def __init__(self, stderr: StderrTail, mark: str) -> None:
-        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
-        self.signalled = False
-        """Whether we sent it a signal."""
-        self.pid = 0
-        self.on_output: Callable[[bytes], None] = _nothing
+        super().__init__()
+        self.on_output: Callable[[bytes], object] = _nothing
         """Called with what it writes; an empty text is the end."""
         self.is_writable = True
         self.on_writable: Callable[[], None] | None = None
@@ -60,34 +58,19 @@ class StreamChild(asyncio.SubprocessProtocol):
         """Return the exit code if the child has exited."""
         return None if self._transport is None else self._transport.get_returncode()
 
-    async def stop(self, close_stdin: Callable[[], None], *, grace: float) -> None:
-        """Stop the child and its family; a cancellation is raised only after that."""
-        close_stdin()
-        stopped = asyncio.ensure_future(self._stop(grace))
-        cancelled = await uninterrupted(stopped)
-        stopped.result()
-        if cancelled is not None:
-            raise cancelled
-
     async def _stop(self, grace: float) -> None:
-        if not await self._gone(grace):
-            self.signalled = True
-            await end_family(self.pid, self._mark, force=False)
-            if not await self._gone(TERM_GRACE):
-                await end_family(self.pid, self._mark, force=True)
-                await self._gone(TERM_GRACE)
-        await end_family(self.pid, self._mark, force=True)
+        await super()._stop(grace)
         if self._transport is not None:
             self._transport.close()
-
-    async def _gone(self, seconds: float) -> bool:
-        done, _ = await asyncio.wait({self.exited}, timeout=seconds)
-        return bool(done)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over a child that has just been started."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self.pid = self._transport.get_pid()
+        if sys.platform == "win32":
+            self.family = Job(self.pid)
+        else:
+            self.family = ProcessGroup(self.pid, mark=self._mark, kin=ProcessMatch(groups=[self.pid]))
         # The queue of messages is ours, so that one that was not written can be withdrawn.
         self.stdin.set_write_buffer_limits(high=0)
 
@@ -141,10 +124,10 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) 
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     mark = secrets.token_hex(8)
+    command = await asyncio.to_thread(_command, stdio, env)
     _, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: StreamChild(stderr, mark),
-        stdio.command,
-        *stdio.args,
+        *command,
         env={**env, MARK: mark},
         cwd=stdio.cwd,
         **apart,
@@ -152,95 +135,54 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) 
     return child
 
 
-class StreamPipe:
-    """The standard input and output of one child; has what `Pipe` has."""
+def _command(stdio: Stdio, env: Mapping[str, str]) -> list[str]:
+    program = shutil.which(stdio.command, path=env.get("PATH")) or stdio.command
+    return guarded([program, *stdio.args])
+
+
+class StreamPipe(LinePipe):
+    """The standard input and output of one child, as streams of the event loop."""
 
     def __init__(
         self, rpc: Rpc, *, server: str, child: StreamChild, limit: int, on_end: Callable[[str], None]
     ) -> None:
-        """Use a child; the arguments are those of `Pipe`."""
-        self._rpc = rpc
-        self._server = server
+        """Use a child; the other arguments are those of `LinePipe`."""
+        super().__init__(rpc, server=server, limit=limit, on_end=on_end)
         self._child = child
-        self._on_end: Callable[[str], None] | None = on_end
-        self._lines = Lines(limit)
-        self._queue: deque[tuple[bytes, Envelope]] = deque()
-        self._is_open = True
-        self._written = 0
         child.on_output = self._receive
         child.on_writable = self._flush
-
-    def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
-        """Send a message, or queue it while the child does not read."""
-        if not self._is_open:
-            self._refuse(envelope, "its input is closed")
-        elif envelope.request_id is not None or len(self._queue) < MAX_UNREAD_ANSWERS:
-            self._queue.append((message, envelope))
-            self._flush()
-
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
-        """Withdraw a queued request, or send the server a cancellation."""
-        for index, (queued, _) in enumerate(self._queue):
-            if queued is message:
-                del self._queue[index]
-                return True
-        if tell:
-            params = {"requestId": envelope.request_id, "reason": reason}
-            self.send(self._rpc.notification("notifications/cancelled", params))
-        return False
-
-    def close_stdin(self, reason: str = "it was closed") -> None:
-        """Close the child's input, which asks it to exit; requests that were not written fail."""
-        if self._is_open:
-            self._is_open = False
-            self._child.stdin.close()
-        while self._queue:
-            self._refuse(self._queue.popleft()[1], reason)
 
     def was_read(self) -> bool:
         """Return whether the child may have read anything: more is not known of a stream."""
         return bool(self._written)
 
     def close(self) -> None:
-        """Receive nothing any more."""
+        """Close its input, and receive nothing any more."""
         self.close_stdin()
-        self._child.on_output = _nothing
+        self._stop_reading()
 
     def read_rest(self) -> None:
         """Do nothing: the exit is reported after the rest of the output."""
+
+    def _write(self, envelope: Envelope) -> None:
+        del envelope
+        self._flush()
 
     def _flush(self) -> None:
         stdin = self._child.stdin
         while self._queue and self._child.is_writable and self._is_open:
             if stdin.is_closing():
-                reason = "its input cannot be written: it was closed"
-                self.close_stdin(reason)
-                self._end(reason)
+                self._fail_writing("it was closed")
                 return
             message = self._queue.popleft()[0]
             self._written += len(message)
             stdin.write(message + b"\n")
 
-    def _receive(self, chunk: bytes) -> None:
-        if not chunk:
-            self._end("it closed its output")
-            return
-        feed(self._lines, chunk, self._rpc)
-        if self._lines.pending > ENDLESS * self._lines.limit:
-            self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
+    def _close_stdin(self) -> None:
+        self._child.stdin.close()
 
-    def _refuse(self, envelope: Envelope, reason: str) -> None:
-        """Fail a request that was not written: it certainly has not run."""
-        if envelope.request_id is not None:
-            msg = f"the connection to server `{self._server}` ended before the request was sent: {reason}"
-            lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
-            self._rpc.fail(envelope.request_id, lost)
-
-    def _end(self, reason: str) -> None:
+    def _stop_reading(self) -> None:
         self._child.on_output = _nothing
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            on_end(reason)
 
 
 def _nothing(_chunk: bytes) -> None:

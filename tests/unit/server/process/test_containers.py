@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import end_of
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.server.process import spawn as children
+from dragoman.server.process import family
 from dragoman.server.process.orphans import Container, default_folder, end, identify, with_id
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         program.write_text(ENGINE.format(python=sys.executable, base=str(base)))
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{base / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(children, "STDIN_GRACE", 1.0)
+    monkeypatch.setattr(family, "STDIN_GRACE", 1.0)
     daemon = subprocess.Popen([sys.executable, "-S", "-c", DAEMON, str(base)], start_new_session=True)
     yield Engine(base)
     if daemon.poll() is None:

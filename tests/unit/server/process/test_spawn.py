@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from dragoman.server.process import family
 from dragoman.server.process import spawn as children
 from dragoman.server.process.orphans import MARK, descendants, identify
 from dragoman.server.process.spawn import Child, spawn
@@ -54,8 +55,8 @@ def closer(child: Child) -> Callable[[], None]:
 
 @pytest.fixture
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "STDIN_GRACE", 0.1)
-    monkeypatch.setattr(children, "TERM_GRACE", 0.1)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.1)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.1)
 
 
 def entered(pid: int) -> bool:
@@ -278,8 +279,8 @@ async def test_without_proc_the_group_is_asked_and_killed_all_the_same(
         child = await start(outer)
         await asyncio.shield(child.exited)
         (left,) = descendants(groups=[child.pid])
-        monkeypatch.setattr(children, "_HAS_PROC", False)
-        monkeypatch.setattr(children, "descendants", lambda *_, **__: [])
+        monkeypatch.setattr(family, "_HAS_PROC", False)
+        monkeypatch.setattr(family, "descendants", lambda *_, **__: [])
         await child.stop(closer(child))
         assert identify(left) is None
 
@@ -355,14 +356,14 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         found.append(marks)
         return descendants(*marks, **kin)
 
-    monkeypatch.setattr(children, "descendants", search)
+    monkeypatch.setattr(family, "descendants", search)
     return found
 
 
 async def test_children_that_are_stopped_together_share_one_search(
     monkeypatch: pytest.MonkeyPatch, searches: list[tuple[str, ...]]
 ) -> None:
-    monkeypatch.setattr(children, "TOGETHER", 20.0)
+    monkeypatch.setattr(family, "TOGETHER", 20.0)
     monkeypatch.setattr(children._spawner, "_has_watchdog", False)
     leaves = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}]); {CAT}"
     with anyio.fail_after(20):

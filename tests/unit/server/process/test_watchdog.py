@@ -17,8 +17,8 @@ import pytest
 from tests.conftest import end_of
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio
+from dragoman.server.process import family, watchdog
 from dragoman.server.process import spawn as children
-from dragoman.server.process import watchdog
 from dragoman.server.process.orphans import descendants, identify
 from dragoman.server.process.spawn import Child, spawn
 
@@ -178,8 +178,8 @@ def closer(child: Child) -> Callable[[], None]:
 
 @pytest.fixture
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "STDIN_GRACE", 0.1)
-    monkeypatch.setattr(children, "TERM_GRACE", 0.1)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.1)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.1)
 
 
 # ── the end of the client
@@ -443,7 +443,7 @@ async def test_a_server_that_stops_the_watchdog_delays_neither_its_end_nor_the_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("STDIN_GRACE", "TERM_GRACE", "KILL_GRACE"):
-        monkeypatch.setattr(children, name, 45.0)
+        monkeypatch.setattr(family, name, 45.0)
     for name in ("ANSWER_SECONDS", "CLOSE_SECONDS"):
         monkeypatch.setattr(watchdog, name, 45.0)
     with anyio.fail_after(40):
@@ -487,3 +487,72 @@ def test_tags_are_lower_than_the_limit_that_we_have_ourselves(monkeypatch: pytes
         assert 2**50 < watchdog.new_tag() <= highest
     monkeypatch.setattr(resource, "getrlimit", lambda _: (200_000, 200_000))
     assert watchdog.new_tag() == 0
+
+
+# On a system that has only POSIX: the watchdog waits for the end of a socket, and knows process groups
+
+SLEEPS = "import time; time.sleep(600)"
+LEAVES = f"""
+import os, subprocess, sys, time
+left = subprocess.Popen([sys.executable, "-S", "-c", {SLEEPS!r}])
+os.write(1, f"{{os.getpid()}} {{left.pid}}".encode())
+"""
+PLAIN_OWNER = """
+import asyncio, os, sys
+from dragoman.server.process import watchdog
+from dragoman.server.process.spawn import spawn
+watchdog.IS_LINUX = False
+
+async def main():
+    for code in sys.argv[1:]:
+        child = await spawn(sys.executable, ["-S", "-c", code], env=dict(os.environ), cwd=None, name="s")
+        said = (await asyncio.to_thread(os.read, child.stdout, 100)).decode()
+        if "sleep" not in code.splitlines()[-1]:
+            await asyncio.shield(child.exited)
+        print(said.strip(), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def plain_posix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what only Linux has."""
+    monkeypatch.setattr(watchdog, "IS_LINUX", False)
+    monkeypatch.setattr(children, "_spawner", children._Spawner())
+    monkeypatch.setattr(family, "_HAS_PROC", False)
+    monkeypatch.setattr(family, "descendants", lambda *_, **__: [])
+    monkeypatch.setattr(family, "kill_relatives", lambda *_, **__: set())
+
+
+async def test_without_linux_a_killed_client_takes_its_servers_and_their_groups_along() -> None:
+    stays, exits = LEAVES + SLEEPS, LEAVES
+    with anyio.fail_after(50):
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PLAIN_OWNER, stays, exits, stdout=asyncio.subprocess.PIPE
+        )
+        assert client.stdout is not None
+        pids = [int(pid) for _ in range(2) for pid in (await client.stdout.readline()).split()]
+        running = [pid for pid in pids if identify(pid) is not None]
+        assert len(pids) == 4
+        assert running == [*pids[:2], pids[3]]
+        await killed(client)
+        for pid in running:
+            await end_of(pid)
+
+
+async def test_without_linux_a_server_ends_with_its_group_and_its_exit_code_is_told(
+    plain_posix: None, short_graces: None
+) -> None:
+    with anyio.fail_after(30):
+        child = await start(f"{LEAVES}raise SystemExit(7)", waits=False)
+        left = int(os.read(child.stdout, 100).split()[1])
+        assert watchdog_of(os.getpid()) == parent_of(child.pid)
+        assert await asyncio.shield(child.exited) == 7
+        assert identify(left) is not None
+        await child.stop(closer(child))
+        await end_of(left)
+        with pytest.raises(FileNotFoundError):
+            await spawn("no-such-program", [], env={}, cwd=None, name="s")
+        assert watchdog_of(os.getpid()) == 0

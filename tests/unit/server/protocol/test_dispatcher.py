@@ -13,6 +13,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST
 from pydantic import TypeAdapter
 
 from dragoman.errors import ConnectionLostError, InvalidArgumentsError, ProtocolError
+from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol import dispatcher as dispatching
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.server.protocol.dispatcher import (
@@ -95,7 +96,7 @@ class Talk:
         async with anyio.create_task_group() as group:
             await group.start(self.dispatcher.run, self.on_request, self.on_notify, intercept)
             yield
-            self.dispatcher.end("over")
+            self.dispatcher.end(ConnectionEnd(reason="over"))
 
 
 async def turns(count: int = 10) -> None:
@@ -197,7 +198,7 @@ async def test_end_of_the_wire_gives_each_call_of_a_tool_an_error_of_its_own() -
     talk = Talk()
     calls = [talk.begin("tools/call") for _ in range(3)]
     await turns(2)
-    talk.dispatcher.end("it is gone")
+    talk.dispatcher.end(ConnectionEnd(reason="it is gone"))
     errors = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(error) for error in errors] == [ConnectionLostError] * 3
     assert len({id(error) for error in errors}) == 3
@@ -230,11 +231,11 @@ async def test_end_of_the_wire_is_no_answer_while_negotiating(method: str, kind:
     talk = Talk()
     task = talk.begin(method)
     await turns(2)
-    talk.dispatcher.end("it was killed")
-    with pytest.raises(kind, match="ended: it was killed") as caught:
+    talk.dispatcher.end(ConnectionEnd(reason="it was killed"))
+    with pytest.raises(kind, match="was lost: it was killed") as caught:
         await task
     assert getattr(caught.value, "code", CONNECTION_CLOSED) in (CONNECTION_CLOSED, "server.lost")
-    with pytest.raises(kind, match="ended: it was killed"):
+    with pytest.raises(kind, match="was lost: it was killed"):
         await talk.begin(method)
     await talk.dispatcher.notify("n", None)
     assert len(talk.wire.sent) == 1
@@ -244,7 +245,7 @@ async def test_cancelling_after_the_end_sends_nothing() -> None:
     talk = Talk()
     task = talk.begin()
     await turns(2)
-    talk.dispatcher.end("over")
+    talk.dispatcher.end(ConnectionEnd(reason="over"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -424,11 +425,11 @@ async def test_end_of_the_wire_ends_the_session_and_its_handlers() -> None:
             await group.start(talk.dispatcher.run, talk.on_request, talk.on_notify)
             talk.say({"id": 1, "method": "ok"})
             await turns(2)
-            talk.dispatcher.end("gone")
-    assert talk.dispatcher.ended.result() == "gone"
+            talk.dispatcher.end(ConnectionEnd(reason="gone"))
+    assert talk.dispatcher.ended.result().reason == "gone"
     assert talk.wire.sent == []
-    talk.dispatcher.end("later")
-    assert talk.dispatcher.ended.result() == "gone"
+    talk.dispatcher.end(ConnectionEnd(reason="later"))
+    assert talk.dispatcher.ended.result().reason == "gone"
 
 
 async def test_cancelled_session_fails_waiting_calls() -> None:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from dragoman import McpManager
 from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
 from dragoman.model import Http, ServerSpec, Stdio
-from dragoman.server.attempt import ConnectAttempt
+from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
 from dragoman.server.process.environment import SAFE_VARIABLES
 from dragoman.server.protocol import sdk
 from dragoman.version import VERSION
@@ -73,7 +73,7 @@ def test_interrupt_goes_on_even_beside_an_error() -> None:
         (
             MCPError(-32000, "Connection closed"),
             STDIO,
-            ConnectAttempt(kind="stdio", exit_code=3),
+            ConnectAttempt(kind="stdio", end=ConnectionEnd(reason="x", exit_code=3)),
             "the process ended with code 3",
         ),
         (MCPError(-32000, "Connection closed"), STDIO, ConnectAttempt(kind="stdio"), "the process ended"),
@@ -115,7 +115,9 @@ def test_notifications_that_the_session_cannot_read_fill_no_log(caplog: pytest.L
 
 def test_child_that_ran_out_of_time_has_no_exit_code_of_its_own() -> None:
     assert (
-        sdk.connect_error(TimeoutError(), STDIO, ConnectAttempt(kind="stdio", exit_code=-15)).exit_code
+        sdk.connect_error(
+            TimeoutError(), STDIO, ConnectAttempt(kind="stdio", end=ConnectionEnd(reason="x", exit_code=-15))
+        ).exit_code
         is None
     )
 
@@ -126,11 +128,12 @@ def test_unauthorized_asks_for_a_login() -> None:
 
 
 def test_loss_says_what_is_known() -> None:
-    assert "the process ended with code 9" in str(
-        sdk.lost_error(None, STDIO, ConnectAttempt(kind="stdio", exit_code=9))
-    )
-    assert "the server closed it" in str(sdk.lost_error(None, HTTP, ConnectAttempt(kind="sse")))
-    assert "ReadError" in str(sdk.lost_error(httpx2.ReadError(""), HTTP, ConnectAttempt(kind="http")))
+    known = ConnectionEnd(reason="the process ended with code 9", exit_code=9)
+    assert sdk.unexplained_end(None, STDIO, ConnectAttempt(kind="stdio", end=known)) is known
+    assert sdk.unexplained_end(None, STDIO, ConnectAttempt(kind="stdio")).reason == "the process ended"
+    assert sdk.unexplained_end(None, HTTP, ConnectAttempt(kind="sse")).reason == "the server closed it"
+    broken = sdk.unexplained_end(httpx2.ReadError(""), HTTP, ConnectAttempt(kind="http"))
+    assert "ReadError" in broken.reason
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import anyio
 import pytest
 
 from dragoman.model import Stdio
-from dragoman.server.attempt import ConnectAttempt
-from dragoman.server.process import spawn as children
+from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
+from dragoman.server.process import family
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.transports.open_transport import ENDED_BY_US, exit_reason, open_wire
+from dragoman.server.transports.open_transport import open_wire
+from dragoman.server.transports.stdio import ENDED_BY_US, exit_reason
 
 pytestmark = [
     pytest.mark.anyio,
@@ -55,15 +56,15 @@ class Opened:
             on_end=self._on_end,
         )
 
-    def _on_end(self, reason: str) -> None:
-        self.reasons.append(reason)
+    def _on_end(self, end: ConnectionEnd) -> None:
+        self.reasons.append(end.reason)
         self.ended.set()
 
 
 @pytest.fixture
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "STDIN_GRACE", 0.1)
-    monkeypatch.setattr(children, "TERM_GRACE", 0.1)
+    monkeypatch.setattr(family, "STDIN_GRACE", 0.1)
+    monkeypatch.setattr(family, "TERM_GRACE", 0.1)
 
 
 @pytest.mark.parametrize(

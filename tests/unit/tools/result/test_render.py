@@ -156,3 +156,9 @@ def test_whatever_structured_content_is_it_has_words() -> None:
 def test_facts_about_a_piece_are_short() -> None:
     part = Part(kind="link", text="t" * 1000, uri="u" * 1000, meta={DETAILS: {"description": "d" * 1000}})
     assert len(describe(part)) < 1000
+
+
+def test_text_that_is_one_of_several_values_does_not_stand_for_all_of_them() -> None:
+    value = {"price": "42 EUR", "valid_until": "2026-01-01"}
+    shown = render([Part(kind="text", text="42 EUR"), Part(kind="structured", value=value)])
+    assert shown == '42 EUR\n{"price": "42 EUR", "valid_until": "2026-01-01"}'
