@@ -576,7 +576,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "duration": lambda text: values.seconds(text, "s"),
         "size": values.size_in_bytes,
         "docstring": local.read_docstring,
-        "exposed name": lambda text: names.expose("{server}_{tool}", names.Pair(text, text)),
+        "exposed name": lambda text: text.join(names.around_tool("{server}_{tool}", text)),
         "suggestions": lambda text: suggest(
             text, [text[at:] for at in range(0, len(text), len(text) // 50 + 1)]
         ),

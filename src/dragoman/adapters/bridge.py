@@ -38,7 +38,7 @@ LOOP_PATIENCE = 5.0
 """Seconds to wait for a sign of the manager's loop before a call from another thread."""
 
 
-class OfferedTools(Protocol):
+class UsableTools(Protocol):
     """The tools that an agent may use."""
 
     def export(self, api: str, *, strict: bool = False) -> Export:
@@ -57,7 +57,7 @@ class OfferedTools(Protocol):
 class Registry(Protocol):
     """All tools of a manager."""
 
-    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> OfferedTools:
+    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> UsableTools:
         """Return a filtered view."""
         ...
 

@@ -20,7 +20,7 @@ from dragoman.gateway.announce import Announcer
 from dragoman.gateway.connection import ClientConnection
 from dragoman.gateway.for_model import ForModel
 from dragoman.gateway.http import Sessions
-from dragoman.gateway.observe import Observer
+from dragoman.gateway.observe import RequestObserver
 from dragoman.gateway.questions import Questions
 from dragoman.gateway.states import States
 from dragoman.gateway.view import View
@@ -58,7 +58,7 @@ class Gateway:
         tools: ToolsMode = "all",
         state_keys: Sequence[str | bytes] = (),
         first_wait: float = 5.0,
-        observer: Observer | None = None,
+        observer: RequestObserver | None = None,
         raw: bool = False,
         for_model: bool = False,
     ) -> None:
@@ -94,7 +94,7 @@ class Gateway:
         self.states = States(state_keys)
         self.announcer = Announcer(mcp)
         self.sessions = Sessions(self)
-        self.observer = observer or Observer()
+        self.observer = observer or RequestObserver()
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
         self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets]

@@ -51,7 +51,7 @@ class Seen:
         return "error" if self.result.get("isError") is True else "ok"
 
 
-class Observer:
+class RequestObserver:
     """Counts and logs every request."""
 
     def __init__(self) -> None:

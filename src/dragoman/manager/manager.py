@@ -793,8 +793,3 @@ def manager_of(lifetime: Lifetime) -> McpManager:
 def parts_of(manager: McpManager) -> Parts:
     """Return what a manager is composed of, for the packages above; internal."""
     return manager._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- of this module
-
-
-def lifetime_of(manager: McpManager) -> Lifetime:
-    """Return how a manager starts and ends, for the packages above; internal."""
-    return manager._lifetime  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- of this module

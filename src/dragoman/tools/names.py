@@ -216,7 +216,6 @@ class AliasTable:
         return tuple(pair for pair in found if pair is not None)
 
 
-DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_OWNED = 20_000
 """Names that stay reserved for a server after its tools are gone."""
 
@@ -226,14 +225,9 @@ _DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARS}}}")
 _SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
 
 
-def expose(template: str, pair: Pair) -> str:
-    """Return the exposed name of a tool; values are inserted unchanged, in one pass."""
-    return pair.tool.join(around_tool(template, pair.server))
-
-
 @functools.lru_cache(maxsize=256)
 def around_tool(template: str, server: str) -> tuple[str, ...]:
-    """Return the parts of an exposed name that a tool's own name joins."""
+    """Return the parts of an exposed name that a tool's own name joins; values are inserted unchanged."""
     parts = [""]
     # Every second piece is the name of a field.
     for number, piece in enumerate(_FIELD.split(template)):

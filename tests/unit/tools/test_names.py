@@ -4,14 +4,14 @@ import re
 
 import pytest
 
+from dragoman.model import Settings
 from dragoman.tools.export.apis import APIS, model_api
 from dragoman.tools.names import (
-    DEFAULT_TEMPLATE,
     NameTable,
     Outcome,
     Pair,
     alike,
-    expose,
+    around_tool,
     is_reserved,
     settle,
     unambiguous,
@@ -25,9 +25,13 @@ pytestmark = pytest.mark.requirement(
 )
 
 
+def expose(template: str, pair: Pair) -> str:
+    return pair.tool.join(around_tool(template, pair.server))
+
+
 def test_default_template_prefixes_server_and_tool() -> None:
-    assert expose(DEFAULT_TEMPLATE, Pair("fs", "read")) == "mcp_fs_read"
-    assert expose(DEFAULT_TEMPLATE, Pair("My-fs", "Read-all")) == "mcp_My-fs_Read-all"
+    assert expose(Settings().naming, Pair("fs", "read")) == "mcp_fs_read"
+    assert expose(Settings().naming, Pair("My-fs", "Read-all")) == "mcp_My-fs_Read-all"
 
 
 def test_own_template_is_filled_in() -> None:

@@ -267,11 +267,6 @@ def is_answer(exc: BaseException) -> bool:
     return isinstance(exc, ValidationError)
 
 
-def is_end(exc: BaseException | None) -> bool:
-    """Return whether a failure may be the end of the connection; a server's own error may have this code."""
-    return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
-
-
 SEAM_SECONDS = 5.0
 """How long the check may take; usually it takes a few milliseconds."""
 

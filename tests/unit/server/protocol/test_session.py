@@ -87,7 +87,9 @@ class Script:
         )
         declared = {"client_info": CLIENT_INFO, **more}
         async with ClientSession(dispatcher=self.dispatcher, **declared) as session:
-            await sdk.negotiate(session, "auto", sdk.Era(mode, None if mode == "legacy" else discover))
+            await sdk.negotiate(
+                session, "auto", sdk.KnownProtocol(mode, None if mode == "legacy" else discover)
+            )
             yield Session(session, self.dispatcher, capabilities=sdk.client_capabilities(more))
 
 
