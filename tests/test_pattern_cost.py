@@ -54,6 +54,9 @@ DEPENDENT = {
         ("A_MCP_(?:(?P<s>[A-Z0-9_]+)_)??(?P<k>SERVER_URL|TIMEOUT)", "fullmatch")
     ],
     "dragoman.agent.code.stubs:f'\\\\b{word}\\\\b'": [(r"\bword\b", "search")],
+    "dragoman.cli.options:f'`dragoman {known}(?!-|import\\\\b)'": [
+        (r"`dragoman (?:--(?:profile|config) (?:'[^']*'|[^\s'`]+) )*(?!-|import\b)", "sub")
+    ],
     "dragoman.cli.known:f'(?<![\\\\w-]){re.escape(name)}(?![\\\\w-])'": [
         (r"(?<![\w-])name(?![\w-])", "search")
     ],

@@ -365,11 +365,19 @@ async def test_tool_of_the_application_is_never_replaced(
 
 @pytest.mark.requirement("excel-4.3")
 @pytest.mark.parametrize("raises", [True, False])
-def test_registry_that_cannot_be_asked_for_a_name_is_refused_before_a_tool_is_replaced(
-    *, raises: bool
+async def test_a_warning_at_construction_names_a_registry_that_cannot_be_asked_for_a_name(
+    *, raises: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(TypeError, match=r"`Closed` cannot be used as `registry`: .* give it `__contains__`"):
-        McpManager([pages("a").spec()], registry=Closed(raises=raises), cache=False)
+    host, mine = Closed(raises=raises), HostTool("mcp_pages_a", "Mine.", {}, lambda: "mine")
+    host.register(mine)
+    manager = McpManager([pages("a", "b").spec()], registry=host, cache=False)
+    assert "`Closed` cannot be asked whether a name is taken" in caplog.text
+    assert "give it `__contains__`, `get` or `get_tool`" in caplog.text
+    with anyio.fail_after(30):
+        async with manager as mcp:
+            await mcp.wait_ready()
+            assert (host.kept["mcp_pages_a"] is mine) == raises
+            assert "mcp_pages_b" in host.kept
 
 
 @pytest.mark.requirement("excel-4.2", "excel-3.3")

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 RUNNERS = ("pytest", "pytest-timeout", "anyio", "hypothesis", "cryptography", "opentelemetry-sdk", "pyte")
 """What the tests need themselves, in any version that goes with the lowest of the project's."""
+EXTRAS = "anthropic,openai,tui"
 SUITES = (
     "tests/behaviour/test_calls.py",
     "tests/behaviour/test_connecting.py",
@@ -53,7 +54,9 @@ def test_the_lowest_version_of_every_dependency_works(tmp_path: Path, proof: Pro
         "dragoman",
     ]
     lowest = tmp_path / "lowest.txt"
-    subprocess.run([*install, "--resolution", "lowest-direct", "-e", ROOT], check=True, env=OURS)
+    subprocess.run(
+        [*install, "--resolution", "lowest-direct", "-e", f"{ROOT}[{EXTRAS}]"], check=True, env=OURS
+    )
     frozen = subprocess.run(
         [UV, "pip", "freeze", "--python", python], check=True, env=OURS, capture_output=True, text=True
     ).stdout

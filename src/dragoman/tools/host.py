@@ -1,8 +1,7 @@
 """A registry that the application has already: servers' tools are added to it and removed from it.
 
-The application keeps its own registry with its own rules. It has to have the two methods of `HostRegistry`,
-and a way to be asked whether a name is taken. What it raises is logged and costs one tool; the server goes
-on.
+The application keeps its own registry with its own rules. It only has to have the two methods of
+`HostRegistry`. What it raises is logged and costs one tool; the server goes on.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class HostRegistry(Protocol):
     """What `registry=` of a manager accepts beside a `ToolRegistry`.
 
     Both methods are plain functions, and are called in the thread of the manager's event loop, so they must
-    not wait. It also has to have one of `__contains__`, `get`, `get_tool` or a way to list its tools: a name
-    that is taken is never passed to `register`. Its own tools are listed by `tools` (a mapping, an iterable,
-    or a function that returns one), `get_all_tools`, `list_tools`, `all_tools` or iteration: an agent may use
+    not wait. If it also has `__contains__`, `get`, `get_tool` or a way to list its tools, a name that is
+    taken is never passed to `register`. Its own tools are listed by `tools` (a mapping, an iterable, or a
+    function that returns one), `get_all_tools`, `list_tools`, `all_tools` or iteration: an agent may use
     those with a `name`, an `input_schema` and a `func`. If it has `tool_error`, an exception class, a failed
     call raises that one instead of `ToolExecutionError`.
     """
@@ -61,8 +60,7 @@ class HostTools:
         """Use an application's registry.
 
         Raises:
-            TypeError: It has not the methods of `HostRegistry`, they are async, or it cannot be asked whether
-                a name is taken.
+            TypeError: It has not the methods of `HostRegistry`, or they are async.
         """
         kind = type(host).__name__
         for name in ("register", "unregister"):
@@ -73,13 +71,13 @@ class HostTools:
                 )
                 raise TypeError(msg)
         self._host: Any = host
-        if (contains := self._lookup()) is None:
-            msg = (
-                f"`{kind}` cannot be used as `registry`: it cannot be asked whether a name is taken, so a "
-                "server's tool could replace one of its own; give it `__contains__`, `get` or `get_tool`"
+        self._contains = self._lookup()
+        if self._contains is None:
+            logger.warning(
+                "`%s` cannot be asked whether a name is taken: unless its `register` raises, a server's tool "
+                "may replace one of its own; give it `__contains__`, `get` or `get_tool`",
+                kind,
             )
-            raise TypeError(msg)
-        self._contains = contains
         error: object = getattr(host, "tool_error", None)
         self._error = error if isinstance(error, type) and issubclass(error, Exception) else None
         self._exporter: Exporter | None = None
@@ -98,7 +96,7 @@ class HostTools:
         try:
             if isinstance(made, str):
                 reason = made
-            elif self._contains(name):
+            elif self._contains is not None and self._contains(name):
                 reason = "the name is taken in the application's registry"
             elif self._host.register(made) is False:
                 reason = "the application's registry refused it"
