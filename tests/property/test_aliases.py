@@ -17,12 +17,7 @@ from dragoman.tools.export.apis.anthropic import PARAMETERS as ANTHROPIC_PARAMET
 from dragoman.tools.export.apis.gemini import NAMES as GEMINI
 from dragoman.tools.export.apis.gemini import PARAMETERS as GEMINI_PARAMETERS
 from dragoman.tools.export.apis.openai import NAMES as OPENAI
-from dragoman.tools.names import (
-    NameRule,
-    Pair,
-    assign,
-    expose,
-)
+from dragoman.tools.names import NameRule, around_tool, assign
 from dragoman.tools.registry import ToolRegistry
 
 RULES = {
@@ -84,7 +79,7 @@ def test_names_of_an_export_lead_both_ways_for_any_servers_and_tools(
     registry = ToolRegistry()
     tools = [
         ToolDef(
-            name=expose(template, Pair(*pair)),
+            name=pair[1].join(around_tool(template, pair[0])),
             description="",
             input_schema={"type": "object", "properties": {}},
             server=pair[0],

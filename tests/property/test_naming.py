@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dragoman.model import ToolDef, ToolResult
 from dragoman.tools.export.apis import APIS
-from dragoman.tools.names import Pair, expose, unambiguous
+from dragoman.tools.names import Pair, around_tool, unambiguous
 from dragoman.tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.requirement(
@@ -33,7 +33,7 @@ TEMPLATE = st.sampled_from(["mcp_{server}_{tool}", "{tool}", "{server}:{tool}", 
 def tools_of(server: str, names: list[str], template: str) -> list[ToolDef]:
     return [
         ToolDef(
-            name=expose(template, Pair(server, name)),
+            name=name.join(around_tool(template, server)),
             description=f"{server}/{name}",
             input_schema={"type": "object", "properties": {}},
             server=server,

@@ -22,7 +22,7 @@ from dragoman.trust.policy import Rule
 
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "http://json-schema.org/draft-07/schema#"
-_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+_LINK = re.compile(r"\[([^][]*)\]\([^()]*\)")
 """The documentation of a key is Markdown."""
 _DURATION = r"^\s*(\d+(\.\d+)?\s*(ms|[smhdSMHD])\s*)+$|^\s*\d+(\.\d+)?\s*$"
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kKmMgG]?[iI]?)[bB]?\s*$"

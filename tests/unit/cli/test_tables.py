@@ -177,11 +177,11 @@ def test_a_source_that_the_text_names_is_not_shown_again() -> None:
 @pytest.mark.parametrize(
     ("text", "structured", "lines"),
     [
-        ("", {"a": "x" * 300}, 2),
+        ("", {"a": "x" * 300}, 4),
         ("short", {"a": 1}, 3),
         ("long data", {"a": "x" * 300}, 2),
-        ('{"a": 1}', {"a": 1}, 2),
-        ('{"a":1,"b":2}', {"b": 2, "a": 1}, 2),
+        ('{"a": 1}', {"a": 1}, 4),
+        ('{"a":1,"b":2}', {"b": 2, "a": 1}, 5),
         ("wrapped", {"result": "wrapped"}, 2),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from dragoman.cli.commands.call import _Given
@@ -14,6 +16,6 @@ def test_a_page_about_a_missing_argument_is_cut_in_the_error() -> None:
     schema = {"type": "object", "properties": properties, "required": ["a"]}
     tool = ToolDef(name="mcp_s_t", original_name="t", server="s", description="", input_schema=schema)
     with pytest.raises(InvalidArgumentsError) as caught:
-        _Given([], None).fit(tool)
+        asyncio.run(_Given([], None, as_json=True).ask(tool))
     assert "`a: str` – ddd" in str(caught.value)
     assert len(str(caught.value)) < 200
