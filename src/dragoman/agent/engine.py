@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
+from dragoman.agent.compaction import SentMessages
 from dragoman.agent.messages import (
     Answer,
     Answered,
@@ -33,6 +34,7 @@ from dragoman.agent.messages import (
 )
 from dragoman.agent.notices import Notices
 from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
+from dragoman.agent.request_window import RequestWindow, find_window
 from dragoman.agent.skills import SkillOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
 from dragoman.languages import fill
@@ -58,8 +60,9 @@ if TYPE_CHECKING:
     from dragoman.agent.code.sandbox import CodeLimits
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
+    from dragoman.agent.providers.window import ModelWindow
     from dragoman.manager.reloader import Servers
-    from dragoman.model import ApprovalHandler, ToolDef
+    from dragoman.model import ApprovalHandler, JsonObject, ToolDef
     from dragoman.storage.programs import SavedProgram
 
     ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers
@@ -137,7 +140,7 @@ logger = logging.getLogger("dragoman")
 START_WAIT = 10.0
 """Seconds that a start waits for servers without a cached list of tools."""
 RESULT_TOKENS = 25_000
-"""The most tokens of one result that a model sees."""
+"""The most tokens of one result that a model sees, if its window is large."""
 MAX_INSTRUCTIONS = 2_000
 """Characters that a server's instructions may take in the system prompt."""
 ATTRIBUTION = (
@@ -167,8 +170,9 @@ class AgentEngine:
         limit: ToolLimit | None = None,
         transcript: str | Path | None = None,
         coerce_arguments: bool = True,
-        result_tokens: int = RESULT_TOKENS,
+        result_tokens: int | None = None,
         max_tokens: int | None = None,
+        window: int | None = None,
         start_wait: float = START_WAIT,
         code: bool | Literal["auto"] = False,
         code_limits: CodeLimits | None = None,
@@ -192,8 +196,11 @@ class AgentEngine:
             transcript: A file of JSON Lines; if it exists, the conversation continues from it.
             coerce_arguments: Whether arguments that nearly fit are corrected, such as `"3"` for a number; a
                 server's own `coerce_arguments` wins.
-            result_tokens: The most tokens of one result that the model sees; a tool reads the rest.
+            result_tokens: The most tokens of one result that the model sees; a tool reads the rest. 25,000
+                unless given, and at most a quarter of the model's window.
             max_tokens: The most tokens of one answer of the model.
+            window: How many tokens the model reads at once, its answer included; asked from a local server,
+                and known for common hosted models, unless given.
             start_wait: Seconds that a start waits for servers without a cached list of tools.
             code: Whether the model can write programs that call tools (`run_code`; needs the extra `code`).
                 With `"auto"` only if there are more tools than `limit` offers at once, so that it searches.
@@ -217,17 +224,19 @@ class AgentEngine:
         # What the agent of one user keeps is not for the agents of others.
         self._user = self.manager.user if self.manager is not None else ""
         self._spill = ResultStore(default_folder(self._user))
-        self._caller = self._make_caller(TextBudget(limit=result_tokens, unit="tokens"))
         self._max_tokens = max_tokens
+        self._given_window = window
+        self._window = RequestWindow(None)
         self._start_wait = start_wait
         self._code_wanted = code
         self._code_limits = code_limits
-        self._result_tokens = result_tokens
+        self._result_tokens = RESULT_TOKENS if result_tokens is None else result_tokens
         self._code: CodeRunner | None = None
         self._skills: SkillOffer | None = None
         self._known_skills = ""
         """The lines of the system prompt about skills."""
         self._messages: list[Message] = []
+        self._sent = SentMessages()
         self._offering: ToolOffer | None = None
         self._prompt: str | None = None
         """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
@@ -245,6 +254,11 @@ class AgentEngine:
     def messages(self) -> Sequence[Message]:
         """The conversation so far; every call in it has its answer."""
         return tuple(self._messages)
+
+    @property
+    def window(self) -> ModelWindow | None:
+        """How much the model reads at once; `None` before the start, or if it is not known."""
+        return self._window.model
 
     @property
     def provider(self) -> Provider:
@@ -269,15 +283,20 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
+            self._sent.add(self._messages)
+        self._window = RequestWindow(await find_window(self._provider, self._given_window), self._max_tokens)
+        self._result_tokens = self._window.result_tokens(self._result_tokens)
+        self._caller = self._make_caller(TextBudget(limit=self._result_tokens, unit="tokens"))
         self._offering = ToolOffer(
             self.tools,
             self._provider.api,
-            self._limit,
+            self._window.limit(self._limit),
             loads=self._provider.loads_tools,
             reader=result_tool(self._spill),
             about=self._instructions,
             unavailable=self._unavailable,
             used=self._earlier_calls,
+            answer_tokens=None if self._window.model is None else self._result_tokens,
         )
         try:
             await self._start_manager()
@@ -290,6 +309,7 @@ class AgentEngine:
     def forget(self) -> None:
         """Start a new conversation with the same model and tools; the transcript keeps the old one."""
         self._messages = []
+        self._sent = SentMessages()
         self._transcript = None
 
     async def close(self) -> None:
@@ -476,9 +496,9 @@ class AgentEngine:
                 self._record([added])
             if self._prompt is None:
                 self._prompt = self._system_prompt()
-            system = self._prompt
-            emit(StepStarted(step=spending.steps + 1, tools=len(offered.tools)))
-            said = await self._ask(system, offered, emit)
+            tools = offered.tools if self._window.takes_tools else ()
+            emit(StepStarted(step=spending.steps + 1, tools=len(tools)))
+            said = await self._ask(asked, tools, emit)
             spending.steps += 1
             spending.usage += said.usage
             self.usage += said.usage
@@ -499,13 +519,33 @@ class AgentEngine:
                     money=spending.money,
                 )
 
-    async def _ask(self, system: str, offered: OfferedTools, emit: Callable[[AgentEvent], None]) -> Answered:
-        messages = [Message(role="system", text=system), *self._messages] if system else self._messages
-        request = ModelRequest(messages=tuple(messages), tools=offered.tools, max_tokens=self._max_tokens)
+    async def _ask(
+        self, asked: Message, tools: Sequence[JsonObject], emit: Callable[[AgentEvent], None]
+    ) -> Answered:
+        """Send the conversation; once more if the API says that its window is smaller than it was known."""
+        try:
+            return await self._send(asked, tools, emit)
+        except ModelError as error:
+            if not self._window.learn(str(error)):
+                raise
+        return await self._send(asked, tools, emit)
+
+    async def _send(
+        self, asked: Message, tools: Sequence[JsonObject], emit: Callable[[AgentEvent], None]
+    ) -> Answered:
+        system = self._prompt or ""
+        for notice in self._window.fit(self._sent, asked, system, tools):
+            emit(Noticed(text=notice))
+        messages = (
+            [Message(role="system", text=system), *self._sent.messages] if system else self._sent.messages
+        )
+        request = ModelRequest(messages=tuple(messages), tools=tools, max_tokens=self._max_tokens)
         stream = self.provider.stream(request)
         async with aclosing(cast("Any", stream)):
             async for event in stream:
                 if isinstance(event, Answered):
+                    if notice := self._window.note_usage(event.usage):
+                        emit(Noticed(text=notice))
                     return event
                 emit(event)
         msg = f"the answer of `{self.provider.model}` ended without a finish reason"
@@ -679,6 +719,7 @@ class AgentEngine:
         if self._transcript is not None:
             self._transcript.append(messages)
         self._messages += messages
+        self._sent.add(messages)
 
 
 def _open_tools(

@@ -127,6 +127,7 @@ class ToolOffer:
         about: Callable[[], Mapping[str, str]] = dict,
         unavailable: Callable[[], Sequence[str]] = list,
         used: Callable[[], Mapping[str, int]] = dict,
+        answer_tokens: int | None = None,
     ) -> None:
         """Make an offer.
 
@@ -140,6 +141,7 @@ class ToolOffer:
             about: The instructions of servers, by name.
             unavailable: One line for each configured server whose tools are missing now.
             used: How often tools were called before, by exposed name; read once, in a thread.
+            answer_tokens: The most tokens that the schemas in the answer to a search take.
         """
         self._registry = registry
         self._api = api
@@ -149,6 +151,7 @@ class ToolOffer:
         self._about = about
         self._unavailable = unavailable
         self._read_used = used
+        self._answer_tokens = answer_tokens
         self._used: Counter[str] | None = None
         self._own = ToolRegistry()
         self._finders: ToolRegistry | None = None
@@ -173,7 +176,7 @@ class ToolOffer:
 
     def fits_all(self) -> bool:
         """Return whether the model is offered every tool, and does not need to search."""
-        return self._limit.above == "all" or self._fits(self._export().tools)
+        return self._fits([*self._own.export(self._api).tools, *self._export().tools])
 
     def add(self, tool: ToolDef) -> None:
         """Offer one of the agent's own tools from now on."""
@@ -285,8 +288,7 @@ class ToolOffer:
             tools = [*own.tools, *export.tools] if own.tools else export.tools
             self._offered = OfferedTools(tools, [own, export])
         else:
-            self._finders = _finders(self, sorted({tool.server for tool in self._registry if tool.server}))
-            finders = self._finders.export(self._api)
+            finders = self._begin_search()
             if self._with_search is not None:
                 self.add(self._with_search)
                 own = self._own.export(self._api)
@@ -307,11 +309,18 @@ class ToolOffer:
             self._offered = OfferedTools(tools, [finders, own, export], searching=True)
         self._sent = {_alias(tool): tool for tool in self._offered.tools}
 
+    def _begin_search(self) -> Export:
+        self._finders = _finders(self, sorted({tool.server for tool in self._registry if tool.server}))
+        return self._finders.export(self._api)
+
     def _extend(self, export: Export, own: Export) -> None:
-        """Keep what was sent as it is, and add what is new at the end."""
+        """Keep what was sent as it is, and add what is new at the end, or a search for it."""
         sent = cast("dict[str, JsonObject]", self._sent)
         new = [*own.tools, *(() if self._finders is not None else export.tools)]
         added = {_alias(tool): tool for tool in new if _alias(tool) not in sent}
+        if added and self._finders is None and not self._fits([*self._offered.tools, *added.values()]):
+            new = [*own.tools, *map(self._finder, self._begin_search().tools)]
+            added = {_alias(tool): tool for tool in new if _alias(tool) not in sent}
         sent |= added
         exports = [own, export]
         if self._finders is not None:
@@ -335,9 +344,11 @@ class ToolOffer:
 
     def _fits(self, tools: Sequence[JsonObject]) -> bool:
         limit = self._limit
+        if limit.above == "all":
+            return True
         if limit.count is not None and len(tools) > limit.count:
             return False
-        return limit.tokens is None or estimate_tokens(tools) <= limit.tokens
+        return limit.tokens is None or budget.tokens_at_most(_json(tools)) <= limit.tokens
 
     def _answer(self, hits: Sequence[Hit], export: Export, shown: dict[str, str]) -> Found:
         """Return the answer to a search; `shown` has how programs call the tools, by exposed name."""
@@ -347,6 +358,7 @@ class ToolOffer:
         loaded: list[JsonObject] = []
         references: list[str] = []
         in_place = False
+        room = self._answer_tokens
         for hit in hits:
             tool = self._registry.get(hit.name)
             if tool is None or hit.name not in definitions:
@@ -365,7 +377,9 @@ class ToolOffer:
                 lines.append(f"  {shown.pop(hit.name)}")
                 in_place = True
             elif alias not in sent:
-                lines.append(f"  arguments: {_schema(definition)}")
+                schema = _schema(definition, room, alone=len(hits) == 1)
+                lines.append(f"  arguments: {schema}")
+                room = None if room is None else max(0, room - budget.tokens_at_most(schema))
         notes: list[str] = []
         if not lines:
             notes.append("No matching tool. Try other words.")
@@ -446,11 +460,17 @@ def _exposed(tool: JsonObject, export: Export) -> str:
     return export.names[_alias(tool)]
 
 
-def _schema(definition: JsonObject) -> str:
+def _schema(definition: JsonObject, room: int | None = None, *, alone: bool = False) -> str:
+    """Return the schema of a tool's arguments, without its descriptions if it is long."""
     inner: Mapping[str, Any] = definition.get("function", definition)
     schema: Any = inner.get("parameters") or inner.get("input_schema") or {}
     text = _json(schema)
-    return text if len(text) <= MAX_SCHEMA else _json(_without_descriptions(schema))[: 2 * MAX_SCHEMA]
+    if len(text) <= MAX_SCHEMA and (room is None or budget.tokens_at_most(text) <= room):
+        return text
+    bare = _json(_without_descriptions(schema))[: 2 * MAX_SCHEMA]
+    if room is None or budget.tokens_at_most(bare) <= room:
+        return bare
+    return bare[: 2 * room] if alone else "too long to be shown here; search for this tool alone"
 
 
 def _without_descriptions(schema: Any) -> Any:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.providers import anthropic, openai_chat
 from dragoman.agent.providers.anthropic import AnthropicProvider
+from dragoman.agent.providers.ollama import OllamaEndpoint, OllamaProvider
 from dragoman.agent.providers.openai_chat import ChatProvider
 from dragoman.agent.providers.openai_responses import ResponsesProvider
-from dragoman.agent.providers.request import ModelEndpoint, ProviderAuthError, ProviderError, require_sdk
+from dragoman.agent.providers.request import (
+    ModelEndpoint,
+    ProviderAuthError,
+    ProviderError,
+    is_loopback,
+    require_sdk,
+)
+from dragoman.agent.providers.window import fetch
 from dragoman.struct import Struct
 
 if TYPE_CHECKING:
@@ -31,7 +38,6 @@ LOCAL_SERVERS = {
 """Their default addresses, in order of preference."""
 TIMEOUT = 1.0
 """Seconds; a server on the same machine lists its models in a few milliseconds."""
-LARGEST_LIST = 1 << 20
 
 
 class LocalServer(Struct, kw_only=True):
@@ -40,6 +46,8 @@ class LocalServer(Struct, kw_only=True):
     base_url: str
     models: Sequence[str]
     """Chat models, judged by their names; may be empty."""
+    is_ollama: bool = False
+    """Whether it has Ollama's own API too."""
 
 
 async def find_local(
@@ -51,21 +59,16 @@ async def find_local(
     options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=timeout), "trust_env": False}
     async with aiohttp.ClientSession(**options) as session:
         answers = await asyncio.gather(*(_models(session, url.rstrip("/")) for url in base_urls))
-    found = [server for server in answers if server is not None]
-    return next((server for server in found if server.models), found[0] if found else None)
+        servers = [server for server in answers if server is not None]
+        found = next((server for server in servers if server.models), servers[0] if servers else None)
+        if found is None:
+            return None
+        version = await fetch(session, f"{found.base_url.removesuffix('/v1')}/api/version")
+    return found.replace(is_ollama="version" in version)
 
 
 async def _models(session: aiohttp.ClientSession, base_url: str) -> LocalServer | None:
-    import aiohttp
-
-    try:
-        async with session.get(f"{base_url}/models", allow_redirects=False) as response:
-            if response.status != 200:
-                return None
-            listing: object = json.loads(await response.content.read(LARGEST_LIST))
-    except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError):
-        return None  # Not a model server, or nothing listens there.
-    entries: object = cast("dict[str, object]", listing).get("data") if isinstance(listing, dict) else None
+    entries: object = (await fetch(session, f"{base_url}/models")).get("data")
     if not isinstance(entries, list):
         return None
     names = [
@@ -142,6 +145,8 @@ async def open_provider(
     env: Mapping[str, str] | None = None,
     key_variable: str | None = None,
     # How
+    num_ctx: int | None = None,
+    think: bool | str | None = None,
     extra: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Provider:
@@ -155,6 +160,8 @@ async def open_provider(
             keyring is not; so never take this address from a project's files without asking.
         env: The environment; that of this process unless given.
         key_variable: The variable with the key; the API's usual one unless given.
+        num_ctx: The window that Ollama loads the model with; as large as each request needs unless given.
+        think: Whether the model thinks before it answers, or how much: `low`, `medium` or `high`.
         extra: Extra fields for the body of every request.
         **how: More fields of `Endpoint`: timeouts, retry policy.
 
@@ -165,7 +172,8 @@ async def open_provider(
     kind, _, named = name.partition(":")
     model = model or named
     if kind == "local" or kind in LOCAL_SERVERS:
-        return await _open_local(kind, model=model, base_url=base_url, extra=extra, how=how)
+        options: dict[str, Any] = {"num_ctx": num_ctx, "think": think, "extra": extra}
+        return await _open_local(kind, model=model, base_url=base_url, env=env, how=how, **options)
     if kind not in _BASES:
         known = ", ".join(f"`{known}`" for known in NAMES)
         msg = f"unknown model API `{kind}`"
@@ -185,7 +193,24 @@ async def open_provider(
         key_variable=variable,
         **how,
     )
-    return _provider(model, endpoint=endpoint, extra=extra)
+    return _provider(model, endpoint=endpoint, extra={**_thinking(api, think), **(extra or {})})
+
+
+def _thinking(api: str, think: bool | str | None) -> dict[str, Any]:  # noqa: FBT001 -- one value of three kinds
+    """Return the fields of a request that set how much a model thinks."""
+    if think is None:
+        return {}
+    if isinstance(think, str) and api in {"openai", "responses"}:
+        return {"reasoning_effort": think} if api == "openai" else {"reasoning": {"effort": think}}
+    if api == "anthropic":
+        return {"thinking": {"type": "adaptive" if think else "disabled"}} | (
+            {"output_config": {"effort": think}} if isinstance(think, str) else {}
+        )
+    if api == "local":
+        effort = {"reasoning_effort": think} if isinstance(think, str) else {}
+        return {"chat_template_kwargs": {"enable_thinking": bool(think)}, **effort}
+    msg = f"`{api}` takes no yes or no about thinking"
+    raise ProviderError(msg, provider=api, hint="say how much: low, medium or high")
 
 
 def _provider(model: str, *, endpoint: ModelEndpoint, extra: Mapping[str, Any] | None) -> Provider:
@@ -194,7 +219,7 @@ def _provider(model: str, *, endpoint: ModelEndpoint, extra: Mapping[str, Any] |
             return ChatProvider(model, endpoint=endpoint, extra=extra)
         case "responses":
             return ResponsesProvider(model, endpoint=endpoint, extra=extra)
-        case "anthropic":
+        case _:
             return AnthropicProvider(model, endpoint=endpoint, extra=extra)
 
 
@@ -215,16 +240,38 @@ async def _open_local(
     *,
     model: str,
     base_url: str | None,
+    env: Mapping[str, str],
+    num_ctx: int | None,
+    think: bool | str | None,
     extra: Mapping[str, Any] | None,
     how: dict[str, Any],
 ) -> Provider:
+    if kind == "ollama" and base_url is None and (host := env.get("OLLAMA_HOST", "").strip()):
+        base_url = _ollama_url(host)
     wanted = list(LOCAL_SERVERS.values()) if kind == "local" else [LOCAL_SERVERS[kind]]
     found = await find_local([base_url] if base_url else wanted)
     if found is None or not (model or found.models):
         msg = "no local model server answers" if found is None else f"`{found.base_url}` has no model"
         tried = ", ".join(f"`{url}`" for url in ([base_url] if base_url else wanted))
         raise ProviderError(msg, provider="openai", hint=f"tried {tried}; start one, or load a model")
+    model = model or found.models[0]
+    # No key is sent to this machine: any program could listen on that port.
+    if found.is_ollama:
+        root = found.base_url.removesuffix("/v1")
+        key = None if is_loopback(root) else await find_key("OLLAMA_API_KEY", env, keyring=False)
+        server = OllamaEndpoint(
+            provider="ollama", base_url=root, key=key, key_variable="OLLAMA_API_KEY", **how
+        )
+        return OllamaProvider(model, endpoint=server, num_ctx=num_ctx, think=think, extra=extra)
     require_sdk("openai")
-    # No key is sent: any program could listen on that port.
     endpoint = ModelEndpoint(provider="openai", base_url=found.base_url, **how)
-    return ChatProvider(model or found.models[0], endpoint=endpoint, extra=extra)
+    return ChatProvider(model, endpoint=endpoint, extra={**_thinking("local", think), **(extra or {})})
+
+
+def _ollama_url(host: str) -> str:
+    """Return the address of `OLLAMA_HOST`, which may lack the scheme, the port, or be that of a server."""
+    url = host if "://" in host else f"http://{host}"
+    scheme, _, rest = url.rstrip("/").removesuffix("/v1").partition("://")
+    name, colon, port = rest.rpartition(":")
+    name, port = (name, port) if colon and port.isdigit() else (rest, "11434" if scheme == "http" else "443")
+    return f"{scheme}://{'127.0.0.1' if name in {'0.0.0.0', ''} else name}:{port}/v1"  # noqa: S104 -- what a server listens on

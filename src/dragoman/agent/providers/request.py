@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragoman.agent.messages import Retrying
 from dragoman.agent.providers.parsing import Ids, as_object, text_in
+from dragoman.agent.providers.window import ask_window, hosted_window
 from dragoman.errors import ModelError
 from dragoman.server.late_import import late_import_module
 from dragoman.struct import Struct
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
     from dragoman.agent.providers.open import Secret
+    from dragoman.agent.providers.window import ModelWindow
 
 LONGEST_WORDS = 1000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
@@ -43,7 +45,7 @@ class ProviderError(ModelError):
     """A model API failed; `status` and `kind` say how, `partial` has the answer so far."""
 
     provider: str = ""
-    """`openai`, `responses` or `anthropic`."""
+    """`openai`, `responses`, `anthropic` or `ollama`."""
     status: int | None = None
     """The HTTP status, if there was a response."""
     kind: str = ""
@@ -176,7 +178,7 @@ class ResponseReader(Protocol):
 class ModelEndpoint:
     """The address of a model API, its key, timeouts and retries."""
 
-    provider: Literal["openai", "responses", "anthropic"]
+    provider: Literal["openai", "responses", "anthropic", "ollama"]
     base_url: str = field(repr=False)
     key: Secret | None = None
     """Sent only to `base_url`: redirects are not followed."""
@@ -230,9 +232,9 @@ class ModelEndpoint:
         except sdk.APIError as error:
             failure = self._failure(error, sdk=sdk, httpx=httpx)
         except httpx.TimeoutException:
-            failure = self._silent()
+            failure = self.silent()
         except httpx.HTTPError as error:
-            failure = self._lost(error)
+            failure = self.lost(error)
         except ValueError as error:
             # Invalid UTF-8 or JSON: the SDK decodes each line as it arrives.
             failure = StreamBrokenError(
@@ -284,9 +286,9 @@ class ModelEndpoint:
     def _failure(self, error: Any, *, sdk: ModuleType, httpx: ModuleType) -> ProviderError:
         if isinstance(error, sdk.APITimeoutError):
             waited_for_answer = isinstance(error.__cause__, httpx.ReadTimeout | httpx.WriteTimeout)
-            return self._silent() if waited_for_answer else self._lost(error.__cause__)
+            return self.silent() if waited_for_answer else self.lost(error.__cause__)
         if isinstance(error, sdk.APIConnectionError):
-            return self._lost(error.__cause__)
+            return self.lost(error.__cause__)
         body = error.body
         said, kind = words_of(body, secret=self.key.reveal() if self.key else "")
         status = getattr(error, "status_code", None)
@@ -298,7 +300,10 @@ class ModelEndpoint:
                 kind=kind,
                 transient=is_transient(None, kind=kind),
             )
-        headers = error.response.headers
+        return self.refusal(status, said=said, kind=kind, headers=error.response.headers)
+
+    def refusal(self, status: int, *, said: str, kind: str, headers: Mapping[str, str]) -> ProviderError:
+        """Return the error for a response that is not an answer."""
         fields: dict[str, Any] = {
             "provider": self.provider,
             "status": status,
@@ -317,13 +322,15 @@ class ModelEndpoint:
         message = f"`{self.provider}` {verb} ({status}): {said or kind or 'no reason given'}"
         return ProviderError(message, hint=_HINTS.get(status, ""), **fields)
 
-    def _lost(self, cause: object) -> ProviderError:
+    def lost(self, cause: object) -> ProviderError:
+        """Return the error for a connection that failed."""
         hint = "check that the server runs" if is_loopback(self.base_url) else ""
         why = shown(str(cause)) or type(cause).__name__
         message = f"`{self.provider}`: no connection to `{mask_url(self.base_url)}`: {why}"
         return ProviderError(message, provider=self.provider, transient=True, hint=hint)
 
-    def _silent(self) -> ProviderError:
+    def silent(self) -> ProviderError:
+        """Return the error for a server that sends nothing."""
         message = f"`{self.provider}`: no data from `{mask_url(self.base_url)}` for {self.idle_timeout:g} s"
         return ProviderError(message, provider=self.provider)
 
@@ -352,6 +359,12 @@ class EndpointProvider(ABC):
     def loads_tools(self) -> Literal["", "definitions", "references"]:
         """What the API loads tools from that a search found; see `Provider.loads_tools`."""
         return ""
+
+    async def window(self) -> ModelWindow | None:
+        """Return how much the model reads at once, if its server or its family says so."""
+        if is_loopback(self._endpoint.base_url):
+            return await ask_window(self._endpoint.base_url, self.model)
+        return hosted_window(self.model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send one request; see `Provider.stream`."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dragoman.model import Handlers
 
 MODEL_VARIABLE = "DRAGOMAN_MODEL"
+THINK: dict[str, bool | str] = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
 START_WAIT = 10.0
 """Seconds to wait for servers at the start; slower servers join later."""
 # The default model for each API key.
@@ -46,9 +47,18 @@ _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY"
     help="Save the conversation to this JSON Lines file, and continue from it.",
 )
 @click.option("--price", metavar="IN,OUT", help="Prices per million tokens, to show the cost.")
+@click.option("--num-ctx", type=click.IntRange(min=512), help="Tokens that the model reads at once.")
+@click.option("--think", type=click.Choice(list(THINK)), help="Whether and how much the model thinks first.")
 @click.pass_obj
 def chat(
-    options: Options, *, url: str | None, model: str | None, transcript: str | None, price: str | None
+    options: Options,
+    *,
+    url: str | None,
+    model: str | None,
+    transcript: str | None,
+    price: str | None,
+    num_ctx: int | None,
+    think: str | None,
 ) -> None:
     """Chat with a model that can use the tools of your servers.
 
@@ -60,18 +70,24 @@ def chat(
         msg = f"Unexpected `{url}`. Expected a URL, or a command after `--`."
         raise click.UsageError(msg)
     take_url(options, [url] if url else [])
-    open_session(options, model=model, transcript=transcript, price=price)
+    how = {"num_ctx": num_ctx, "think": None if think is None else THINK[think]}
+    open_session(options, model=model, transcript=transcript, price=price, how=how)
 
 
 def open_session(
-    options: Options, *, model: str | None = None, transcript: str | None = None, price: str | None = None
+    options: Options,
+    *,
+    model: str | None = None,
+    transcript: str | None = None,
+    price: str | None = None,
+    how: Mapping[str, Any] | None = None,
 ) -> None:
-    """Open the session, at a terminal or in a pipe."""
+    """Open the session, at a terminal or in a pipe; `how` has options for `open_provider`."""
     from dragoman.cli.discover import find_servers
 
     costs = None if price is None else _read_price(price)
     find_servers(options)
-    if not run(_chat(options, model, transcript, costs)):
+    if not run(_chat(options, model, transcript, costs, how or {})):
         raise click.exceptions.Exit(1)
     offer_to_keep(options)
 
@@ -87,7 +103,13 @@ def _read_price(text: str) -> Price:
     return Price(input=input_price, output=output_price)
 
 
-async def _chat(options: Options, model: str | None, transcript: str | None, price: Price | None) -> bool:
+async def _chat(
+    options: Options,
+    model: str | None,
+    transcript: str | None,
+    price: Price | None,
+    how: Mapping[str, Any],
+) -> bool:
     from dragoman.cli.session.line_editor import TerminalAsker
     from dragoman.cli.session.log import NAME, Warnings, logbook
     from dragoman.cli.session.screen import Screen
@@ -97,7 +119,8 @@ async def _chat(options: Options, model: str | None, transcript: str | None, pri
     asker = TerminalAsker(screen) if is_terminal else None
     warnings = Warnings(screen.print_line)
     with logbook(state_folder() / NAME, warnings, debug=options.debug):
-        return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
+        talk = {"transcript": transcript, "price": price, "how": how}
+        return await _open(options, screen, asker, warnings, model=model, talk=talk)
 
 
 async def _open(
@@ -107,14 +130,13 @@ async def _open(
     warnings: Warnings,
     *,
     model: str | None,
-    transcript: str | None,
-    price: Price | None,
+    talk: Mapping[str, Any],
 ) -> bool:
     from dragoman.cli.session.conversation import Conversation
     from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
     from dragoman.manager.manager import McpManager
 
-    provider, why = await choose_model(model, os.environ)
+    provider, why = await choose_model(model, os.environ, talk["how"])
     inputs: dict[str, str] = {}
     if asker is not None:
         settings = options.load()
@@ -123,26 +145,26 @@ async def _open(
             inputs = await ask_inputs(asker, options.load())
         except AbandonedError:
             raise click.Abort from None
-    talk: list[Conversation] = []
+    talks: list[Conversation] = []
     consent = Consent(asker, lambda server: rule_file(options, mcp, server)) if asker is not None else None
-    how: dict[str, Any] = {
+    setup: dict[str, Any] = {
         "inputs": inputs,
-        "handlers": _handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
+        "handlers": _handlers(consent, lambda: talks[0].provider, has_model=provider is not None),
         "call_log": options.load().call_log is not False,
         "default_trust": "ask" if consent is not None else "warn",
     }
     if options.server is not None:
-        mcp = McpManager(options.load(), **how)
+        mcp = McpManager(options.load(), **setup)
     else:
-        mcp = McpManager.from_config(options.with_hosts(), config=options.config, **how)
+        mcp = McpManager.from_config(options.with_hosts(), config=options.config, **setup)
     async with mcp:
         # Events during the start are not reported to the model.
         await _watch_start(mcp, screen)
         if consent is not None:
             await consent.review(mcp)
         warnings.release(known=[status.last_error or "" for status in mcp.status().values()])
-        async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
-            talk.append(conversation)
+        async with Conversation(mcp, provider, **talk) as conversation:
+            talks.append(conversation)
             return await _converse(mcp, screen, conversation, asker, consent, why=why)
 
 
@@ -234,7 +256,9 @@ async def _converse(
     return True
 
 
-async def choose_model(name: str | None, env: Mapping[str, str]) -> tuple[Provider | None, str]:
+async def choose_model(
+    name: str | None, env: Mapping[str, str], how: Mapping[str, Any] | None = None
+) -> tuple[Provider | None, str]:
     """Open the named model, the default model of an API key, or a local model.
 
     Returns:
@@ -247,13 +271,14 @@ async def choose_model(name: str | None, env: Mapping[str, str]) -> tuple[Provid
     from dragoman.agent.providers.open import find_local
     from dragoman.agent.providers.request import ProviderError
 
+    options = dict(how or {})
     if name is not None:
-        return await open_provider(name, env=env), ""
+        return await open_provider(name, env=env, **options), ""
     by_variable = [(MODEL_VARIABLE, env[MODEL_VARIABLE])] if env.get(MODEL_VARIABLE) else []
     why = ""
     for variable, usual in by_variable or [pair for pair in _KEYS if env.get(pair[0])]:
         try:
-            return await open_provider(usual, env=env), ""
+            return await open_provider(usual, env=env, **options), ""
         except ProviderError as error:
             why = why or f"{variable} is set, but {error}"
     if why:
@@ -262,6 +287,6 @@ async def choose_model(name: str | None, env: Mapping[str, str]) -> tuple[Provid
     if found is None or not found.models:
         return None, ""
     try:
-        return await open_provider("local", env=env), ""
+        return await open_provider("local", env=env, **options), ""
     except ProviderError as error:
         return None, f"A model server runs at {found.base_url}, but {error}"

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.messages import Transcript, Usage
@@ -30,6 +30,7 @@ class Conversation:
         *,
         transcript: str | Path | None = None,
         price: Price | None = None,
+        how: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Create a conversation; nothing is opened yet.
@@ -39,6 +40,7 @@ class Conversation:
             provider: The model; None: it can be chosen later.
             transcript: The file in which the conversation is saved and from which it continues.
             price: The price of the first model.
+            how: The options with which models are opened: `num_ctx` and `think`.
             env: Environment variables with API keys; default: `os.environ`.
         """
         self._mcp = mcp
@@ -47,6 +49,7 @@ class Conversation:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._price = price
         self._priced = provider.model if provider is not None else ""
+        self._how = dict(how or {})
         self._env = os.environ if env is None else env
         self._agent: AgentEngine | None = None
         self._past: list[tuple[str, Usage]] = []
@@ -145,7 +148,7 @@ class Conversation:
         """
         from dragoman.agent.providers import open_provider
 
-        provider = await open_provider(name, env=self._env)
+        provider = await open_provider(name, env=self._env, **self._how)
         former = self._agent
         if former is not None and self._transcript is None and former.messages:
             # A new agent can only start from a transcript file.
@@ -158,7 +161,10 @@ class Conversation:
             await former.close()
 
     async def _begin(self, provider: Provider) -> None:
-        agent = AgentEngine(provider, self._mcp, ask=True, transcript=self._transcript, start_wait=0)
+        window = self._how.get("num_ctx")
+        agent = AgentEngine(
+            provider, self._mcp, ask=True, transcript=self._transcript, start_wait=0, window=window
+        )
         await agent.start()
         self._agent = agent
 

@@ -12,6 +12,7 @@ the real number, or above it.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,6 +58,34 @@ def estimate_tokens(text: str) -> int:
         return -(-len(text) // 4)
     wide, other = len(_WIDE.findall(text)), len(_ALPHABETS.findall(text))
     return -(-(len(text) - wide - other + 2 * other + 4 * wide) // 4)
+
+
+def _kind(byte: int) -> str:
+    """Return the kind of a byte of UTF-8: space, mark, digit, letter, or a part of another character."""
+    if byte >= 0x80:
+        return "." if byte < 0xC0 else "e" if byte < 0xE3 else "w" if byte < 0xF0 else "x"
+    letter = chr(byte)
+    if letter.isspace() and letter != "\n":
+        return " "
+    return "l" if letter.islower() else "U" if letter.isupper() else "d" if letter.isdigit() else "m"
+
+
+_KINDS = "".join(map(_kind, range(256))).encode()
+_WORD_STARTS = (b" l", b"ml", b"dl", b".l", b"Ul")
+
+
+def tokens_at_most(text: str) -> int:
+    """Return a number of tokens that no tokenizer exceeds by more than a few percent.
+
+    What has to fit a window must not be estimated too low: older tokenizers split JSON into many pieces, and
+    each Chinese character into several. It counts words, marks and digits, in a few passes over the bytes.
+    """
+    kinds = (" " + text).encode("utf-8", "surrogatepass").translate(_KINDS)
+    words = sum(map(kinds.count, _WORD_STARTS)) * 1.25 + kinds.count(b"lllllll")
+    capitals = (kinds.count(b"U") - kinds.count(b"Ul")) * 0.45
+    marks = kinds.count(b"d") + 0.8 * kinds.count(b"m")
+    others = 1.5 * kinds.count(b"e") + 2.2 * kinds.count(b"w") + 4 * kinds.count(b"x")
+    return math.ceil(words + capitals + marks + others)
 
 
 def raised(budget: TextBudget, *metas: Mapping[str, Any]) -> TextBudget:
