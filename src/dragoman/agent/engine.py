@@ -162,6 +162,7 @@ class AgentEngine:
         source: ToolSource | None = None,
         *,
         tools: ToolSource | None = None,
+        toolset: str = "",
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
         ask: bool | ApprovalHandler = False,
@@ -185,6 +186,7 @@ class AgentEngine:
                 and closes a manager that is not started yet.
             tools: A view of the registry of `source`: the tools that this agent may use. Several agents with
                 different views can share a manager. To the agent, other tools do not exist.
+            toolset: The same by the name of a toolset of the configuration.
             allow: The same as a filter: exposed names, `server:tool`, or globs of them; all tools by default.
             deny: The same; these win.
             ask: Whether a call that no rule of the policy decides needs a yes of `Handlers.approval`; or a
@@ -208,9 +210,16 @@ class AgentEngine:
             code_limits: The limits of one program.
 
         Raises:
-            ValueError: `tools` is a view of another registry, or is given together with `allow` or `deny`.
+            ValueError: `tools` is a view of another registry, or several of `tools`, `toolset`, and `allow`
+                with `deny` are given.
+            ConfigError: No toolset has this name.
         """
         self.manager, self.registry, self.tools = _open_tools(source, tools, allow=allow, deny=deny)
+        if toolset:
+            if self.manager is None or self.tools is not self.registry:
+                msg = "give a toolset alone, with a manager or servers"
+                raise ValueError(msg)
+            self.tools = self.manager.toolset(toolset)
         """The tools of all agents are in `registry`, those of this one in `tools`."""
         self._runs_manager = self.manager is not None and not self.manager.started
         self._model = model

@@ -12,7 +12,7 @@ from dragoman.blocking.bulk import BulkRun
 from dragoman.blocking.facets import Apps, Logins, SessionRequests, Skills, Tasks, TrustDecisions
 from dragoman.blocking.lifetime import LoopManager, ManagerInThread, OwnThread, in_threads
 from dragoman.blocking.loop_thread import BlockingIterator, in_thread
-from dragoman.blocking.registry import ToolRegistry
+from dragoman.blocking.registry import ToolRegistry, ToolView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -259,6 +259,14 @@ class McpManager(ManagerInThread):
             audience: For whom: tools for a model by default, or those that a server's app may call.
         """
         return cast("list[ToolDef]", self._runner.read(lambda: self._async.tools(audience=audience)))
+
+    def toolset(self, name: str) -> ToolView:
+        """Return a toolset of the configuration: a live view of the registry.
+
+        Raises:
+            ConfigError: No toolset has this name.
+        """
+        return ToolView(self._runner.read(lambda: self._async.toolset(name)), self._runner)
 
     def call(
         self,

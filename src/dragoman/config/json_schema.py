@@ -44,6 +44,7 @@ def config_schema() -> Schema:
     }
     settings = {key.name: _key(key) for key in keys(Settings).values() if key.in_files}
     settings |= {"policy": {"$ref": "#/definitions/policy"}, "limits": {"$ref": "#/definitions/limits"}}
+    settings["toolsets"] = _toolsets()
     return {
         "$schema": DRAFT,
         "title": "MCP servers for dragoman",
@@ -121,6 +122,12 @@ def _rule() -> Schema:
         "minProperties": 1,
     }
     return _object(properties) | {"required": [keys(Rule)["action"].name]}
+
+
+def _toolsets() -> Schema:
+    patterns = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    toolset = _object({"tools": patterns}) | {"required": ["tools"]}
+    return {"type": "object", "description": keys(Settings)["toolsets"].doc, "additionalProperties": toolset}
 
 
 def _limits() -> Schema:

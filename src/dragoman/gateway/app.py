@@ -1,6 +1,7 @@
 """The gateway over HTTP, as an ASGI application: `/mcp` for all servers, `/mcp/SERVER` for one.
 
-Both protocol generations are served at the same address. Before a request reaches MCP, its host, its origin
+Both protocol generations are served at the same address. `/toolsets/NAME/mcp` has the tools of a
+toolset. Before a request reaches MCP, its host, its origin
 and its token are checked. `/healthz` says whether the gateway takes requests, `/status` which servers it has,
 and `/metrics` is for Prometheus.
 """
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from dragoman.errors import UnknownServerError
+from dragoman.errors import ConfigError, UnknownServerError
 from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint, GatewayRequest
@@ -272,11 +274,16 @@ class GatewayApp:
             return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
         is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))
         base = "/sse" if is_sse else self._path
-        if path != base and not path.startswith(f"{base}/"):
+        toolset = re.fullmatch(rf"/toolsets/([^/]+){re.escape(self._path)}", path)
+        if toolset is None and path != base and not path.startswith(f"{base}/"):
             return _NOT_FOUND
         try:
-            view = endpoint.gateway.view(path[len(base) + 1 :] or None)
-        except UnknownServerError:
+            view = (
+                endpoint.gateway.toolset(toolset[1])
+                if toolset is not None
+                else endpoint.gateway.view(path[len(base) + 1 :] or None)
+            )
+        except (UnknownServerError, ConfigError):
             view = None
         if is_sse and (view is not None or http.method != "GET"):
             await endpoint.handle_sse(http, view)

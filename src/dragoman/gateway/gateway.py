@@ -28,6 +28,7 @@ from dragoman.manager.manager import parts_of
 from dragoman.manager.pool import find_server
 from dragoman.model import ServerState
 from dragoman.server.protocol.rounds import HeldRequests
+from dragoman.trust.toolsets import find_toolset
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
     from dragoman.manager.manager import McpManager
+    from dragoman.trust.toolsets import Toolset
 
 logger = logging.getLogger("dragoman")
 
@@ -102,6 +104,7 @@ class Gateway:
         self.model = ForModel(mcp) if for_model else None
         self._raw = raw
         self._views: dict[str | None, View] = {}
+        self._toolsets: dict[str, tuple[Toolset, View]] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
@@ -160,7 +163,7 @@ class Gateway:
         self.held.close()
         self.sessions.close()
         self._end_logs()
-        for view in self._views.values():
+        for view in [*self._views.values(), *(view for _, view in self._toolsets.values())]:
             await asyncio.to_thread(view.close)
         pump, self._pump = self._pump, None
         tasks = [*self._jobs, *([pump] if pump is not None else [])]
@@ -183,6 +186,18 @@ class Gateway:
         if view is None:
             view = self._views[server] = View(self, server)
         return view
+
+    def toolset(self, name: str) -> View:
+        """Return what the endpoint of a toolset shows, by the configuration of now.
+
+        Raises:
+            ConfigError: No toolset has this name.
+        """
+        wanted = find_toolset(self.mcp.settings, name)
+        known = self._toolsets.get(name)
+        if known is None or known[0] != wanted:
+            known = self._toolsets[name] = (wanted, View(self, among=self.mcp.toolset(name)))
+        return known[1]
 
     def connect(self, outbox: ClientOutbox) -> ClientConnection:
         """Return the connection of a client over a channel that goes both ways."""
@@ -221,5 +236,5 @@ class Gateway:
                 pass
 
     def _forget(self, server: str) -> None:
-        for view in self._views.values():
+        for view in [*self._views.values(), *(view for _, view in self._toolsets.values())]:
             view.forget(server)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.request import ClientRequest
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
+    from dragoman.tools.view import ToolView
 
     Job: TypeAlias = Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]]
     Handler: TypeAlias = Callable[[ClientRequest], Awaitable[Mapping[str, Any]]]
@@ -88,6 +89,13 @@ _PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
 MIRROR = "x-mcp-header"
 """In a schema: an argument that a header must mirror."""
 
+_OF_TOOLS = frozenset(
+    """
+    initialize server/discover ping tools/list tools/call tasks/get tasks/update tasks/cancel logging/setLevel
+    subscriptions/listen
+    """.split()
+)
+"""The methods of a view that has tools alone."""
 _KINDS: dict[Kind, str] = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
 """What names an entry of each kind of listing."""
 
@@ -95,9 +103,11 @@ _KINDS: dict[Kind, str] = {"resources": "uri", "resourceTemplates": "uriTemplate
 class View:
     """All servers, or one, as an MCP server."""
 
-    def __init__(self, gateway: Gateway, only: str | None) -> None:
+    def __init__(self, gateway: Gateway, only: str | None = None, among: ToolView | None = None) -> None:
         self.only = only
         """The server that is shown under its own names; `None` for all."""
+        self._among = among
+        """The only tools that are shown; then neither resources nor prompts are."""
         self._gateway = gateway
         self._mcp = gateway.mcp
         self._forward = gateway.forward
@@ -141,6 +151,8 @@ class View:
             "subscriptions/listen": lambda request: self.announcer.listen(self, request),
             **self.extensions.handlers(),
         }
+        if among is not None:
+            self._handlers = {name: one for name, one in self._handlers.items() if name in _OF_TOOLS}
 
     @property
     def announcer(self) -> Announcer:
@@ -214,6 +226,8 @@ class View:
         """
         if self.only is not None:
             return self.only, uri
+        if self._among is not None:
+            raise MCPError(code=INVALID_PARAMS, message="Resource not found", data={"uri": uri})
         found = ids.inner_uri(uri)
         if found is not None and found[0] in self._mcp.status():
             return found
@@ -278,6 +292,9 @@ class View:
             await self._mcp.wait_ready(self._starting(), timeout=self._gateway.patience)
             self._greeted = True
         extensions = self.extensions.declared()
+        if self._among is not None:
+            tasks = {name: extensions[name] for name in extensions.keys() & {TASKS}}
+            return {"logging": {}, "tools": {"listChanged": True}, **({"extensions": tasks} if tasks else {})}
         return {
             "completions": {},
             "logging": {},
@@ -289,6 +306,9 @@ class View:
 
     def _instructions(self) -> dict[str, str]:
         said = self._mcp.instructions()
+        if self._among is not None:
+            shown = {tool.server for tool in self._shown()}
+            said = {server: text for server, text in said.items() if server in shown}
         text = merged_instructions(said) if self.only is None else said.get(self.only)
         return {"instructions": text} if text else {}
 
@@ -327,7 +347,8 @@ class View:
 
     def tool(self, name: str) -> ToolDef | None:
         """Return the tool that a client calls by this name: an exposed one, or that of an export."""
-        found = self._mcp.registry.find(name if self.only is None else Pair(self.only, name))
+        among = self._among or self._mcp.registry
+        found = among.find(name if self.only is None else Pair(self.only, name))
         return found if found is not None and found.source == "mcp" else None
 
     async def _call(self, request: ClientRequest) -> Mapping[str, Any]:
@@ -374,7 +395,8 @@ class View:
         return [for_remote(line) for line in missing_servers(shown)]
 
     def _shown(self) -> list[ToolDef]:
-        return [tool for tool in self._mcp.tools() if self.only in (None, tool.server)]
+        tools = (tool for tool in self._mcp.tools() if self.only in (None, tool.server))
+        return [tool for tool in tools if self._among is None or self._among.get(tool.name) is not None]
 
     async def _wait_for_tool(self, name: str) -> ToolDef | None:
         """Wait until a tool is known, or no server is starting that may have it."""

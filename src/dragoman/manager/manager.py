@@ -38,6 +38,7 @@ from dragoman.server.protocol.context import with_headers
 from dragoman.storage.spellings import Spellings
 from dragoman.tools.names import use_spelling
 from dragoman.tools.registry import ToolRegistry
+from dragoman.trust.toolsets import find_toolset
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.server.sharing import SharedConnections
     from dragoman.tools.host import HostRegistry
+    from dragoman.tools.view import ToolView
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
@@ -388,6 +390,15 @@ class McpManager:
             for tool in self.registry
             if tool.source == "mcp" and tool.server in supervisors and audience in tool.audience
         ]
+
+    def toolset(self, name: str) -> ToolView:
+        """Return a toolset of the configuration: a live view of the registry.
+
+        Raises:
+            ConfigError: No toolset has this name.
+        """
+        found = find_toolset(self.settings, name)
+        return self.registry.view(allow=found.allow, deny=found.deny)
 
     async def call(
         self,

@@ -156,6 +156,11 @@ class Settings(Struct, kw_only=True):
         Key("how much servers may send: [limits](configuration.md#limits)", layers="every"),
     ] = ()
     """The limits of every file, the strongest file first; `trust.limits` reads them."""
+    toolsets: Annotated[
+        Sequence[Statement],
+        Key("named selections of tools: [toolsets](configuration.md#toolsets)", layers="every"),
+    ] = ()
+    """The toolsets of every file, the strongest file first; `trust.toolsets` reads them."""
     by_field: bool = False
     """Whether a weaker file fills in what a stronger one leaves out of a server."""
     profile: str = "dragoman"

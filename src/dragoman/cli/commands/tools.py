@@ -18,6 +18,7 @@ from dragoman.cli.options import SERVERS, Options, common_options, timeout_optio
 from dragoman.cli.remote import divert
 from dragoman.struct import UNSET, MutableStruct, Report, UnsetType, field
 from dragoman.tools.export.apis import APIS, model_api
+from dragoman.trust.toolsets import find_toolset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Settings, ToolDef
     from dragoman.tools.export.export import Export
     from dragoman.tools.registry import ToolRegistry
+    from dragoman.tools.view import ToolView
 
 MOST_FOUND = 8
 VECTOR_WAIT = 20.0
@@ -126,6 +128,7 @@ class ExportReport(Report, kw_only=True):
 @click.option("--schema", is_flag=True, help="Show full descriptions and schemas.")
 @click.option("--format", "api", type=click.Choice(APIS), help="Print JSON for a model API.")
 @click.option("--search", "queries", multiple=True, metavar="TEXT", help="Find tools by what they do.")
+@click.option("--toolset", metavar="NAME", help="Only the tools of a toolset of the configuration.")
 @click.option("--tokens", is_flag=True, help="Show what the tools cost a model, alone and with a search.")
 @click.option("--refresh", is_flag=True, help="Query the servers instead of using the cache.")
 @click.option("--no-connect", is_flag=True, help="Never start a server, even if it has no cached list.")
@@ -137,6 +140,7 @@ def tools(
     schema: bool,
     api: str | None,
     queries: tuple[str, ...],
+    toolset: str | None,
     tokens: bool,
     refresh: bool,
     no_connect: bool,
@@ -149,9 +153,16 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
-    settings, servers, registry, codes = collect(
+    settings, servers, whole, codes = collect(
         options, names, refresh=refresh, connects=not no_connect, diverts=True
     )
+    registry: ToolRegistry | ToolView = whole
+    if toolset is not None:
+        wanted = find_toolset(settings, toolset)
+        registry = whole.view(allow=wanted.allow, deny=wanted.deny)
+        for one in servers.values():
+            one.tools = [tool for tool in one.tools if registry.get(tool.name) is not None]
+        servers = {name: one for name, one in servers.items() if one.tools}
     if queries:
         _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
         raise click.exceptions.Exit(overall_exit(codes))
@@ -234,7 +245,9 @@ def _print_export(options: Options, export: Export) -> None:
     output.say_json(ExportReport.of(export) if options.json else export.tools)
 
 
-def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], missing: Sequence[str]) -> None:
+def _search(
+    options: Options, registry: ToolRegistry | ToolView, queries: Sequence[str], missing: Sequence[str]
+) -> None:
     from dragoman.tools.search import ToolIndex
 
     index = ToolIndex(registry)
@@ -259,7 +272,7 @@ def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], mi
         output.note(f"{output.one_line(name)}: tools not loaded yet")
 
 
-def _api_costs(registry: ToolRegistry) -> list[ApiCost]:
+def _api_costs(registry: ToolRegistry | ToolView) -> list[ApiCost]:
     """Estimate the tokens of all tools in each API, alone and with a search."""
     from dragoman.agent.offer import ToolLimit, ToolOffer, estimate_tokens
 
@@ -274,7 +287,7 @@ def _api_costs(registry: ToolRegistry) -> list[ApiCost]:
     ]
 
 
-def _show_api_costs(registry: ToolRegistry) -> None:
+def _show_api_costs(registry: ToolRegistry | ToolView) -> None:
     click.echo()
     for cost in _api_costs(registry):
         said = f"about {cost.tokens} tokens; with a search about {cost.with_search}"

@@ -23,6 +23,7 @@ from dragoman.model.keys import keys
 from dragoman.model.server import server_keys
 from dragoman.trust.limits import read_limits
 from dragoman.trust.policy import read_policy
+from dragoman.trust.toolsets import read_toolsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,13 +60,15 @@ def patch(document: Document, _root: str) -> FileSettings:
     """Read the `mcp` table's own keys, the rules for calls and the limits among them."""
     found = settings_patch(document, ("mcp",))
     table = table_at(document, ("mcp",))
-    said = {name: table[name] for name in ("policy", "limits") if table.get(name) is not None}
+    said = {name: table[name] for name in ("policy", "limits", "toolsets") if table.get(name) is not None}
     problems = [*found.problems]
     if "policy" in said:
         read = read_policy(said["policy"], scope="user")
         problems += [(("mcp", "policy"), text) for text in read.problems]
     if "limits" in said:
         problems += [(("mcp", "limits"), text) for text in read_limits(said["limits"])[1]]
+    if "toolsets" in said:
+        problems += [(("mcp", "toolsets"), text) for text in read_toolsets(said["toolsets"])[1]]
     return found.replace(said={**found.said, **said}, problems=problems)
 
 
