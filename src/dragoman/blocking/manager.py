@@ -88,8 +88,7 @@ class McpManager(ManagerInThread):
             cache: The folder for cached listings, or whether to cache them.
             handlers: What the application answers when a server asks.
             header_provider: Given a server's name, returns extra headers, or an awaitable of them, for each
-                HTTP request. During a call it runs in the caller's context, otherwise (handshakes, listings,
-                probes) in an empty one.
+                HTTP request. During a call it runs in the caller's context, otherwise in an empty one.
             policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
                 the configuration file. The rules of the configuration can only make it stricter.
             call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
@@ -261,11 +260,7 @@ class McpManager(ManagerInThread):
         return cast("list[ToolDef]", self._runner.read(lambda: self._async.tools(audience=audience)))
 
     def toolset(self, name: str) -> ToolView:
-        """Return a toolset of the configuration: a live view of the registry.
-
-        Raises:
-            ConfigError: No toolset has this name.
-        """
+        """Return a toolset of the configuration as a live view; raise `ConfigError` if there is none."""
         return ToolView(self._runner.read(lambda: self._async.toolset(name)), self._runner)
 
     def call(

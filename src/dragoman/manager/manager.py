@@ -119,8 +119,7 @@ class McpManager:
             cache: The folder for cached listings, or whether to cache them.
             handlers: What the application answers when a server asks.
             header_provider: Given a server's name, returns extra headers, or an awaitable of them, for each
-                HTTP request. During a call it runs in the caller's context, otherwise (handshakes, listings,
-                probes) in an empty one.
+                HTTP request. During a call it runs in the caller's context, otherwise in an empty one.
             policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
                 the configuration file. The rules of the configuration can only make it stricter.
             call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
@@ -392,13 +391,8 @@ class McpManager:
         ]
 
     def toolset(self, name: str) -> ToolView:
-        """Return a toolset of the configuration: a live view of the registry.
-
-        Raises:
-            ConfigError: No toolset has this name.
-        """
-        found = find_toolset(self.settings, name)
-        return self.registry.view(allow=found.allow, deny=found.deny)
+        """Return a toolset of the configuration as a live view; raise `ConfigError` if there is none."""
+        return self.registry.view(**find_toolset(self.settings, name))
 
     async def call(
         self,

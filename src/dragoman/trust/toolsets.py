@@ -7,23 +7,22 @@ leaves tools out, and wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from dragoman.errors import ConfigError
-from dragoman.struct import Struct
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from dragoman.model import Settings, Statement
 
 
-class Toolset(Struct):
-    """The patterns of one toolset."""
+class Toolset(TypedDict):
+    """The patterns of one toolset, as a view takes them."""
 
-    allow: Sequence[str]
-    deny: Sequence[str] = ()
+    allow: list[str]
+    deny: list[str]
 
 
 def read_toolsets(data: object) -> tuple[dict[str, Toolset], list[str]]:
@@ -37,7 +36,7 @@ def read_toolsets(data: object) -> tuple[dict[str, Toolset], list[str]]:
         # A toolset that only leaves tools out has all others.
         allow = [one for one in patterns if not one.startswith("!")] or ["*"]
         if patterns:
-            found[name] = Toolset(allow, [one[1:] for one in patterns if one.startswith("!")])
+            found[name] = Toolset(allow=allow, deny=[one[1:] for one in patterns if one.startswith("!")])
         else:
             problems.append(f'`toolsets.{name}` must be a table with only `tools = ["server:tool", …]`')
     return found, problems

@@ -93,7 +93,8 @@ def serve(options: Options, **given: Any) -> int:
     """Serve all servers as one MCP server, to any host.
 
     Without --http it speaks MCP on standard input and output: make it the only server of an editor or agent.
-    With --http, all servers are at /mcp with prefixed names, and each at /mcp/SERVER with its own; a toolset is at /toolsets/NAME/mcp.
+    With --http, all servers are at /mcp with prefixed names, and each at /mcp/SERVER with its own;
+    a toolset is at /toolsets/NAME/mcp.
     """
     return run(_serve(options, **given))
 

@@ -158,8 +158,7 @@ def tools(
     )
     registry: ToolRegistry | ToolView = whole
     if toolset is not None:
-        wanted = find_toolset(settings, toolset)
-        registry = whole.view(allow=wanted.allow, deny=wanted.deny)
+        registry = whole.view(**find_toolset(settings, toolset))
         for one in servers.values():
             one.tools = [tool for tool in one.tools if registry.get(tool.name) is not None]
         servers = {name: one for name, one in servers.items() if one.tools}
