@@ -28,7 +28,7 @@ define section
 	@printf '\n── %s\n' '$(1)'
 endef
 
-.PHONY: help run example test fresh prove bench unit lint types format lock picture dist clean python-found env-run env-dev servers
+.PHONY: help run example test fresh prove bench unit lint types format lock picture docs dist clean python-found env-run env-dev servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,11 +107,14 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 		-c requirements/run.txt -o requirements/dev.txt
 	@for name in $(basename $(wildcard requirements/adapters/*.in)); do \
 		$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in "$$name.in" -o "$$name.txt" || exit 1; done
-	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
+	@for name in $(basename requirements/site.in $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
 		requirements/peers/mcporter; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
+
+docs: env-run ## Build the documentation site in build/site (offline once installed)
+	@$(BIN)/python -m scripts.build_site
 
 dist: env-dev ## Build the wheel, the source archive and the bill of materials in dist/
 	@rm -rf dist

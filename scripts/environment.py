@@ -183,6 +183,18 @@ def install_lock(environment: Path, lock: Path, *, shows_progress: bool = False)
         progress.end()
 
 
+def install_locked(environment: Path, lock: Path) -> bool:
+    """Create an environment with what a lock file lists; return whether there was anything to do."""
+    stamp = fingerprint(lock)
+    if is_current(environment, "lock", stamp):
+        return False
+    print(f"  {environment.name}: installing …", flush=True)
+    create(environment)
+    install_lock(environment, lock)
+    write_stamp(environment, "lock", stamp)
+    return True
+
+
 def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) -> int:
     """Run the named installations, or all, in parallel; return the exit code.
 
