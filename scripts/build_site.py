@@ -57,6 +57,11 @@ class Page(NamedTuple):
     text: str
 
     @property
+    def language(self) -> str:
+        """Return `en` or `zh`."""
+        return "zh" if self.place.startswith("zh/") else "en"
+
+    @property
     def summary(self) -> str:
         """Return its sentence for an index, empty if it has none."""
         found = re.match(r"---\nsummary: (.+)\n", self.text)
@@ -74,11 +79,11 @@ def main() -> int:
     found = pages()
     shutil.rmtree(SITE, ignore_errors=True)
     for language in ("en", "zh"):
-        chosen = [page for page in found.values() if page.place.startswith("zh/") is (language == "zh")]
+        chosen = [page for page in found.values() if page.language == language]
         stage(chosen, found, language)
         build(language, navigation(found, DOCS / ("README.md" if language == "en" else f"README{CHINESE}")))
     for page in found.values():
-        shutil.copy(staged(page.place), SITE / page.place)
+        shutil.copy(staged(page), SITE / page.place)
     (SITE / "llms.txt").write_text(index_for_models(found), "utf-8")
     problems = broken(SITE)
     print("\n".join(problems), file=sys.stderr)
@@ -108,9 +113,9 @@ def _place(file: Path) -> str:
     return f"zh/{name.replace(CHINESE, '.md')}" if name.endswith(CHINESE) else name
 
 
-def staged(place: str) -> Path:
+def staged(page: Page) -> Path:
     """Return the file from which a page is built."""
-    return BUILD / "pages" / ("zh" if place.startswith("zh/") else "en") / place.removeprefix("zh/")
+    return BUILD / "pages" / page.language / page.place.removeprefix("zh/")
 
 
 def stage(chosen: list[Page], found: dict[Path, Page], language: str) -> None:
@@ -119,7 +124,7 @@ def stage(chosen: list[Page], found: dict[Path, Page], language: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS / "images", folder / "images")
     for page in chosen:
-        target = staged(page.place)
+        target = staged(page)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(for_the_site(page, found), "utf-8")
 
@@ -135,9 +140,9 @@ def for_the_site(page: Page, found: dict[Path, Page]) -> str:
         target = Path(os.path.normpath(page.source.parent / path))
         other = found.get(target) or found.get(target / "README.md")
         if match["picture"]:
-            place = f"{'zh/' * page.place.startswith('zh/')}{target.relative_to(DOCS)}"
-        elif other is not None:
-            place = other.place
+            place = f"{'zh/' * (page.language == 'zh')}{target.relative_to(DOCS)}"
+        elif other is not None:  # what another language has is not built from Markdown here
+            place = other.place if other.language == page.language else f"{other.place[:-3]}.html"
         else:  # what is no page is only named; a link to nothing stays, for the check
             return match["words"] if target.exists() else match[0]
         return f"{match['picture']}[{match['words']}]({os.path.relpath(place, here)}{hash_}{anchor})"
@@ -158,7 +163,9 @@ def navigation(found: dict[Path, Page], index: Path) -> list[Any]:
             rows: list[Any] = []
             levels[-1].append({entry["section"][0].upper() + entry["section"][1:]: rows})
             levels.append(rows)
-        elif (page := found.get(Path(os.path.normpath(index.parent / entry["link"])))) is not None:
+            continue
+        page = found.get(Path(os.path.normpath(index.parent / entry["link"])))
+        if page is not None and page.language == found[index].language:
             levels[-1].append({entry["title"]: page.place.removeprefix("zh/")})
     return order
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from scripts.build_site import DOCS, ROOT, broken, for_the_site, index_for_models, navigation, pages
-from tests.docs.pages import blocks
+
+from dragoman.cli.exits import Exit
+from dragoman.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOUND = pages()
 GOALS = [
@@ -40,7 +45,9 @@ def test_the_order_begins_with_what_a_reader_wants_and_the_five_applications_fol
 def test_every_page_of_a_language_is_in_its_order() -> None:
     english = set(places(navigation(FOUND, DOCS / "README.md")))
     chinese = {f"zh/{place}" for place in places(navigation(FOUND, DOCS / "README.zh-CN.md"))}
-    missing = {page.place for page in FOUND.values() if not page.place.startswith(("examples/", "zh/examples"))}
+    missing = {
+        page.place for page in FOUND.values() if not page.place.startswith(("examples/", "zh/examples"))
+    }
     missing -= english | chinese
     assert missing <= {"code_of_conduct.md"}
     assert {"cli.md", "api.md", "mission.md", "overview.md"} <= english
@@ -52,14 +59,18 @@ def test_links_lead_to_pages_and_files_become_titles() -> None:
     assert "](../examples/kode/index.md)" in page
     assert "<!--" not in page
     overview = for_the_site(FOUND[ROOT / "README.md"], FOUND)
-    assert {"](tutorial.md)", "](zh/overview.md)", "](images/dashboard.svg)"} <= set(re.findall(r"\]\([^)]+\)", overview))
+    assert {"](tutorial.md)", "](zh/overview.html)", "](images/dashboard.svg)"} <= set(
+        re.findall(r"\]\([^)]+\)", overview)
+    )
     assert "](../tests/" not in for_the_site(FOUND[DOCS / "mission.md"], FOUND)
 
 
 def test_a_models_index_names_every_page_that_the_order_has() -> None:
     said = index_for_models(FOUND)
     assert said.startswith("# dragoman\n\n> dragoman connects ")
-    assert set(re.findall(r"\]\(([\w./-]+\.md)\)", said)) >= set(places(navigation(FOUND, DOCS / "README.md"))) - {"index.md"}
+    assert set(re.findall(r"\]\(([\w./-]+\.md)\)", said)) >= set(
+        places(navigation(FOUND, DOCS / "README.md"))
+    ) - {"index.md"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,9 @@ def test_a_models_index_names_every_page_that_the_order_has() -> None:
         ('<link rel="stylesheet" href="//cdn.example/x.css">', "loads //cdn.example/x.css"),
     ],
 )
-def test_the_check_finds_what_leads_nowhere_or_elsewhere(text: str, problem: str | None, tmp_path: Path) -> None:
+def test_the_check_finds_what_leads_nowhere_or_elsewhere(
+    text: str, problem: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "a.html").write_text(text, "utf-8")
     (tmp_path / "b.html").write_text('<h2 id="here">B</h2>', "utf-8")
     found = broken(tmp_path)
@@ -85,11 +98,21 @@ def test_the_check_reads_styles(tmp_path: Path) -> None:
     assert len(broken(tmp_path)) == 1
 
 
-def test_the_chinese_pages_have_the_code_of_the_english_ones() -> None:
-    """Configurations and commands are the same; what programs print may be in the reader's language."""
-    for file in DOCS.rglob("*.zh-CN.md"):
-        english = file.with_name(file.name.replace(".zh-CN", ""))
-        if english.exists() and english.name not in ("README.md", "tutorial.md"):
-            for language in ("toml", "json", "sh"):
-                theirs, ours = (blocks(language, one.read_text("utf-8")) for one in (file, english))
-                assert set(theirs) <= set(ours), file.name
+def first_cells(page: str) -> list[set[str]]:
+    """What is code in the first column, for each table of a page."""
+    tables = re.findall(r"(?:^\|.*\n)+", (DOCS / page).read_text("utf-8"), re.MULTILINE)
+    return [
+        set(re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\|([^|]*)\|", one, re.MULTILINE))))
+        for one in tables
+    ]
+
+
+def test_the_chinese_configuration_has_every_key_of_the_english_one() -> None:
+    english, chinese = (first_cells(f"configuration{end}.md") for end in ("", ".zh-CN"))
+    assert chinese == english[:-1]  # the other hosts are in English alone
+
+
+def test_the_chinese_index_has_every_command_and_every_exit_code() -> None:
+    page = (DOCS / "commands.zh-CN.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `dragoman (\w+)` \|", page, re.MULTILINE)) == set(COMMANDS)
+    assert set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE)) == {str(code.value) for code in Exit}
