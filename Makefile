@@ -22,7 +22,7 @@ endif
 BIN := .venv/bin
 PYRIGHT := .cache/pyright/node_modules/.bin/pyright
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-header --no-config
+	--no-emit-index-url --no-header --no-annotate --no-config
 
 define section
 	@printf '\n── %s\n' '$(1)'
@@ -109,6 +109,7 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 		$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in "$$name.in" -o "$$name.txt" || exit 1; done
 	@for name in $(basename requirements/site.in $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
+	@$(PYTHON) scripts/environment.py share
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
 		requirements/peers/mcporter; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
