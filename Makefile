@@ -98,8 +98,9 @@ prove: env-dev servers ## Run the full-size tests and write docs/proof.md (ONLY=
 bench: env-dev ## Run the benchmarks and write docs/performance.md (ARGS="peers --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
-picture: env-dev ## Redraw the README's picture from a real run
-	@$(BIN)/python scripts/picture.py $(ARGS)
+picture: env-dev servers ## Redraw the pictures of the documentation from real runs
+	@$(BIN)/python -m scripts.picture
+	@$(BIN)/python -m scripts.dashboard_picture
 
 lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt
