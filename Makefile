@@ -118,10 +118,11 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 docs: env-run ## Build the documentation site in build/site (offline once installed)
 	@$(BIN)/python -m scripts.build_site
 
-dist: env-dev ## Build the wheel, the source archive and the bill of materials in dist/
+dist: env-dev ## Build the wheel, the source archive, the bill of materials and the manual page in dist/
 	@rm -rf dist
 	@$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist .
 	@$(BIN)/python scripts/sbom.py dist/sbom.json
+	@$(BIN)/python scripts/write_man.py dist/dragoman.1
 
 clean: ## Remove environments, caches and build output
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -393,6 +393,8 @@ dragoman[anthropic].""",
 bash   eval "$(dragoman completion bash)"    in ~/.bashrc
 zsh    eval "$(dragoman completion zsh)"     in ~/.zshrc, after compinit
 fish   dragoman completion fish > ~/.config/fish/completions/dragoman.fish
+PowerShell, in $PROFILE:
+       dragoman completion powershell | Out-String | Invoke-Expression
 
 Servers, tools, arguments and choices are completed too; no server is started.""",
     ),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import click
+from scripts import write_man
 from scripts.draw_cli import page, shown
 
 from dragoman.cli.exits import Exit
@@ -22,6 +26,15 @@ def test_the_page_has_every_command_every_code_and_every_shape() -> None:
         assert f"\n| {code.value} | " in PAGE
     for name in shown():
         assert f"### {name}\n" in PAGE
+
+
+def test_the_manual_page_has_every_command_and_no_fault() -> None:
+    manual = write_man.page()
+    assert [name for name in COMMANDS if f"\n.SS dragoman {name} " not in manual] == []
+    assert manual.isascii()
+    if groff := shutil.which("groff"):
+        command = [groff, "-man", "-Tutf8", "-ww", "-z"]
+        assert subprocess.run(command, input=manual, capture_output=True, text=True, check=True).stderr == ""
 
 
 def test_the_first_line_of_a_command_is_what_the_list_says_or_more() -> None:
