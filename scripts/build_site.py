@@ -39,6 +39,11 @@ _LINK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """A link or a picture; or code, in which nothing is a link."""
+_BREAK = re.compile(
+    r"^ *```.*?^ *```$|^#[^\n]*\n|(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u9fff\uff00-\uffef])",
+    re.DOTALL | re.MULTILINE,
+)
+"""A line break between Chinese characters, which HTML shows as a space; or what has its breaks on purpose."""
 _FILE = re.compile(r"^<!-- file: (\S+) -->\n(```\w+)$", re.MULTILINE)
 _REMARK = re.compile(r"^<!-- .*? -->$", re.MULTILINE)
 _ENTRY = re.compile(
@@ -150,6 +155,7 @@ def for_the_site(page: Page, found: dict[Path, Page]) -> str:
     text = re.sub(r"\A---\n.*?^---\n", "", page.text, flags=re.DOTALL | re.MULTILINE)
     text = f"---\ndescription: {json.dumps(page.summary, ensure_ascii=False)}\n---\n{text}"
     text = _REMARK.sub("", _FILE.sub(r'\2 title="\1"', text))
+    text = _BREAK.sub(lambda found: found[0].strip("\n ") and found[0], text)
     return _LINK.sub(linked, text)
 
 

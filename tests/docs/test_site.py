@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.build_site import DOCS, ROOT, broken, for_the_site, index_for_models, navigation, pages
+from scripts.build_site import DOCS, ROOT, Page, broken, for_the_site, index_for_models, navigation, pages
 
 from dragoman.cli.exits import Exit
 from dragoman.cli.main import COMMANDS
@@ -63,6 +63,16 @@ def test_links_lead_to_pages_and_files_become_titles() -> None:
         re.findall(r"\]\([^)]+\)", overview)
     )
     assert "](../tests/" not in for_the_site(FOUND[DOCS / "mission.md"], FOUND)
+
+
+def test_chinese_lines_are_joined_where_html_would_put_a_space() -> None:
+    page = Page(
+        DOCS / "x.zh-CN.md",
+        "zh/x.md",
+        "# 标题\n正文，\n继续 a\nb\n\n- 一项\n  继续\n\n```text\n一\n二\n```\n\n甲\n\n乙\n",
+    )
+    _, _, text = for_the_site(page, FOUND).partition("---\n# ")
+    assert text == "标题\n正文，继续 a\nb\n\n- 一项继续\n\n```text\n一\n二\n```\n\n甲\n\n乙\n"
 
 
 def test_a_models_index_names_every_page_that_the_order_has() -> None:
