@@ -93,9 +93,7 @@ def main() -> int:
     problems = broken(SITE)
     print("\n".join(problems), file=sys.stderr)
     if not problems:
-        place = SITE.relative_to(ROOT)
-        print(f"{len(found)} pages in {place}, every link checked. Open its index.html; to search, first run")
-        print(f"  python -m http.server --directory {place}")
+        print(f"{len(found)} pages, every link checked: {SITE.relative_to(ROOT) / 'index.html'}")
     return 1 if problems else 0
 
 
@@ -127,7 +125,8 @@ def stage(chosen: list[Page], found: dict[Path, Page], language: str) -> None:
     """Write the pages of a language with links that hold in the site, and its pictures."""
     folder = BUILD / "pages" / language
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(DOCS / "images", folder / "images")
+    for name in ("images", "site"):
+        shutil.copytree(DOCS / name, folder / name, ignore=shutil.ignore_patterns("*.yml"))
     for page in chosen:
         target = staged(page)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +180,7 @@ def build(language: str, order: list[object]) -> None:
     is_chinese = language == "zh"
     up = "../" * is_chinese
     settings = {
-        "INHERIT": str(DOCS / "mkdocs.yml"),
+        "INHERIT": str(DOCS / "site" / "mkdocs.yml"),
         "docs_dir": str(BUILD / "pages" / language),
         "site_dir": str(SITE / "zh" if is_chinese else SITE),
         "nav": order,
