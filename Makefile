@@ -22,13 +22,13 @@ endif
 BIN := .venv/bin
 PYRIGHT := .cache/pyright/node_modules/.bin/pyright
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-header --no-config
+	--no-emit-index-url --no-header --no-annotate --no-config
 
 define section
 	@printf '\n── %s\n' '$(1)'
 endef
 
-.PHONY: help run example test fresh prove bench unit lint types format lock picture dist clean python-found env-run env-dev servers
+.PHONY: help run example test fresh prove bench unit lint types format lock picture docs dist clean python-found env-run env-dev servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,8 +98,9 @@ prove: env-dev servers ## Run the full-size tests and write docs/proof.md (ONLY=
 bench: env-dev ## Run the benchmarks and write docs/performance.md (ARGS="peers --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
-picture: env-dev ## Redraw the README's picture from a real run
-	@$(BIN)/python scripts/picture.py $(ARGS)
+picture: env-dev servers ## Redraw the pictures of the documentation from real runs
+	@$(BIN)/python -m scripts.picture
+	@$(BIN)/python -m scripts.dashboard_picture
 
 lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt
@@ -107,16 +108,21 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 		-c requirements/run.txt -o requirements/dev.txt
 	@for name in $(basename $(wildcard requirements/adapters/*.in)); do \
 		$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in "$$name.in" -o "$$name.txt" || exit 1; done
-	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
+	@for name in $(basename requirements/site.in $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
+	@$(PYTHON) scripts/environment.py share
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
 		requirements/peers/mcporter; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
 
-dist: env-dev ## Build the wheel, the source archive and the bill of materials in dist/
+docs: env-run ## Build the documentation site in build/site (offline once installed)
+	@$(BIN)/python -m scripts.build_site
+
+dist: env-dev ## Build the wheel, the source archive, the bill of materials and the manual page in dist/
 	@rm -rf dist
 	@$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist .
 	@$(BIN)/python scripts/sbom.py dist/sbom.json
+	@$(BIN)/python scripts/write_man.py dist/dragoman.1
 
 clean: ## Remove environments, caches and build output
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist

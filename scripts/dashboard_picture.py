@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from picture import ROOT, SVG
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
+from scripts.picture import ROOT, SVG
 
 from dragoman.cli.commands.demo import CALLS
 from dragoman.cli.dashboard.app import Dashboard
@@ -31,8 +31,15 @@ SETTLING = 1.5
 
 
 async def main() -> None:
-    """Connect, call, draw, write."""
-    pictures: dict[str, str] = {}
+    """Draw and write."""
+    for path, svg in (await drawn()).items():
+        path.write_text(svg, "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+async def drawn() -> dict[Path, str]:
+    """Connect, call, and return each picture by its file."""
+    pictures: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "calls.sqlite3"
         async with demo_servers() as specs, McpManager(specs, cache=False, call_log=log) as mcp:
@@ -44,11 +51,8 @@ async def main() -> None:
                         await mcp.call(tool, arguments)
                     await pilot.press("down", "2")
                     await pilot.pause(SETTLING)
-                    pictures[name] = _drawn(app, name)
-    for name, svg in pictures.items():
-        path = ROOT / "docs" / "images" / f"{name}.svg"
-        path.write_text(svg, "utf-8")
-        print(f"wrote {path.relative_to(ROOT)}")
+                    pictures[ROOT / "docs" / "images" / f"{name}.svg"] = _drawn(app, name)
+    return pictures
 
 
 def _drawn(app: Dashboard, name: str) -> str:

@@ -1,7 +1,6 @@
-"""Generate docs/api.md from the sources: the public names, their signatures and docstrings.
+"""Write the page api.md of the site from the sources: the public names, their signatures and docstrings.
 
 Signatures are read from the source, not by introspection: they look the same in every Python version.
-`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ import ast
 import importlib
 import inspect
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-PAGE = ROOT / "docs" / "api.md"
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MODULES = (
@@ -72,25 +69,12 @@ read_when: You write a program with dragoman and need the signature of a functio
 ---
 # Library reference
 
-<!-- Written by scripts/draw_api.py from src/dragoman; do not edit. -->
-
 The names on this page are public and stable. Import each from the module of its section, for example
 `from dragoman import McpManager`. Everything else may change at any time.
 """
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 TITLES = {"Args": "", "Raises": "Raises ", "Returns": "Returns ", "Yields": "Yields "}
 WIDTH = 100
-
-
-def main() -> None:
-    """Write the page, or check it."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/api.md is out of date: run scripts/draw_api.py")
-        return
-    PAGE.write_text(text, "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
@@ -353,7 +337,3 @@ def fenced(text: str) -> str:
 def cell(text: str) -> str:
     """Return code that is escaped for a table cell."""
     return f"`{text.replace('|', chr(92) + '|')}`"
-
-
-if __name__ == "__main__":
-    main()

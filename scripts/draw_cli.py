@@ -1,14 +1,10 @@
-"""Generate docs/cli.md from the commands: usage, options, topics, exit codes, JSON output.
-
-`--check` writes nothing, and fails if the page is out of date.
-"""
+"""Write the page cli.md of the site from the commands: usage, options, topics, exit codes, JSON output."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,6 @@ from dragoman.cli.main import COMMANDS, TOPICS, cli, text_of
 from dragoman.struct import Report, Struct
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "cli.md"
 SHARED = ("profile", "config", "json", "debug", "help")
 """Options that every command has; they are listed once."""
 SOURCES = ("dragoman.cli.output", *(place.partition(":")[0] for place, _ in COMMANDS.values()))
@@ -54,22 +49,9 @@ read_when: You script dragoman, or change a command.
 ---
 # Commands
 
-<!-- Written by scripts/draw_cli.py from src/dragoman/cli; do not edit. -->
-
 Results are written to stdout; progress, warnings and errors to stderr. An error is one line with a hint;
 `--debug` shows the traceback. Colours are used only in terminals.
 """
-
-
-def main() -> None:
-    """Write the page, or check it."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/cli.md is out of date: run scripts/draw_cli.py")
-        return
-    PAGE.write_text(text, "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
@@ -182,7 +164,3 @@ def _described(kind: type[Struct]) -> str:
     lines = [f"| `{name}` | `{kind}` | {words} |" for name, kind, words in rows]
     table = "\n".join(["| key | type | means |", "| --- | --- | --- |", *lines, ""])
     return f"### {kind.__name__}\n\n{ast.get_docstring(node)}\n\n{table}"
-
-
-if __name__ == "__main__":
-    main()

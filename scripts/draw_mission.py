@@ -1,14 +1,12 @@
-"""Generate docs/mission.md: every requirement of tests/requirements.toml, and the tests that prove it.
+"""Write the page mission.md of the site: every requirement, and the tests that prove it.
 
 Tests name what they prove with `@pytest.mark.requirement("excel-1.2")`. Marks are read from the source, so
 the result does not depend on which tests ran. tests/prove is ignored, because `make test` does not run it.
-`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 import tomllib
 from itertools import groupby
 from pathlib import Path
@@ -19,15 +17,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-PAGE = ROOT / "docs" / "mission.md"
 HEAD = """\
 ---
 summary: The requirements of the five applications that use dragoman, with the tests that prove them.
 read_when: You want to know whether a feature is required, and where it is tested.
 ---
 # Requirements
-
-<!-- Written by scripts/draw_mission.py from tests/requirements.toml and the tests; do not edit. -->
 
 Five applications defined what they need from an MCP client, and `users` is what a program with many users
 needs. Each row is one of these requirements, with the tests in `make test` that prove it.
@@ -47,17 +42,6 @@ class Mark(NamedTuple):
     """Empty if the mark applies to the whole file."""
 
 
-def main() -> None:
-    """Write the page, or check it."""
-    text = page(read_requirements(TESTS / "requirements.toml"), list(marks_in(TESTS)))
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/mission.md is out of date: run scripts/draw_mission.py")
-        return
-    PAGE.write_text(text, "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
-
-
 def read_requirements(file: Path) -> dict[str, str]:
     """Return the text of every requirement by its id, `table-key`."""
     tables = tomllib.loads(file.read_text("utf-8"))
@@ -72,6 +56,11 @@ def marks_in(folder: Path) -> Iterator[Mark]:
         text = path.read_text("utf-8")
         if "prove" not in path.relative_to(folder).parts and "requirement" in text:
             yield from _marks(ast.parse(text, str(path)), path.relative_to(folder).as_posix())
+
+
+def current() -> str:
+    """Return the page for the current requirements and tests."""
+    return page(read_requirements(TESTS / "requirements.toml"), marks_in(TESTS))
 
 
 def page(requirements: dict[str, str], marks: Iterable[Mark]) -> str:
@@ -108,7 +97,3 @@ def _marks(tree: ast.Module, file: str) -> Iterator[Mark]:
                 written = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
                 name = ast.literal_eval(argument) if written else ""
                 yield Mark(name, file, node.lineno, decorated.get(id(node), ""))
-
-
-if __name__ == "__main__":
-    main()

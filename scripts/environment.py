@@ -3,7 +3,9 @@
 Runs before anything is installed, so it uses only the standard library. A stamp file in each environment
 records its inputs; if the stamp matches, nothing is installed and the network is not used.
 
-Usage: python scripts/environment.py run|dev
+Usage: python scripts/environment.py run|dev   set `.venv` up
+       python scripts/environment.py lock NAME  print requirements/NAME.txt with its hashes, as pip takes it
+       python scripts/environment.py share      move the hashes of all locks into requirements/hashes.txt
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,9 +28,12 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+HASHES = REQUIREMENTS / "hashes.txt"
 OLDEST_PYTHON = (3, 11)
 AT_ONCE = 2
 """How many installations run in parallel."""
+_PIN = re.compile(r"[a-z0-9._-]+==[^ ;\\]+")
 
 
 class InstallError(Exception):
@@ -170,17 +176,77 @@ def pip_install(environment: Path, *arguments: str, on_line: Callable[[str], Non
     run_quietly([*pip, "install", *noise, *arguments], env=os.environ | quiet, on_line=on_line)
 
 
+def share_hashes() -> None:
+    """Move the hashes of all locks into one file: most packages are in several locks."""
+    locks = sorted(path for path in REQUIREMENTS.rglob("*.txt") if path != HASHES)
+    known = _known_hashes()
+    used: dict[str, set[str]] = {}
+    for lock in locks:
+        lines: list[str] = []
+        package = ""
+        for line in lock.read_text("utf-8").splitlines():
+            if line.startswith("    --hash="):
+                used[package].add(line.strip().removeprefix("--hash=").removesuffix(" \\"))
+            elif pin := _PIN.match(line):
+                package = pin[0]
+                used.setdefault(package, set(known.get(package, ())))
+                lines.append(line.removesuffix(" \\"))
+        lock.write_text("\n".join(lines) + "\n", "utf-8")
+    HASHES.write_text("".join(f"{name} {' '.join(sorted(used[name]))}\n" for name in sorted(used)), "utf-8")
+
+
+def _known_hashes() -> dict[str, list[str]]:
+    if not HASHES.exists():
+        return {}
+    rows = [line.split() for line in HASHES.read_text("utf-8").splitlines()]
+    return {name: hashes for name, *hashes in rows}
+
+
+def complete(lock: Path) -> str:
+    """Return a lock file as pip takes it, each package with its hashes.
+
+    Raises:
+        InstallError: A package has no hashes.
+    """
+    known = _known_hashes()
+    lines: list[str] = []
+    for line in lock.read_text("utf-8").splitlines():
+        pin = _PIN.match(line)
+        if pin is None or pin[0] not in known:
+            msg = f"{lock.name}: `{line}` has no hashes in {HASHES.name}: run make lock"
+            raise InstallError(msg)
+        lines.append(" \\\n    ".join([line, *(f"--hash={one}" for one in known[pin[0]])]))
+    return "\n".join(lines) + "\n"
+
+
 def install_lock(environment: Path, lock: Path, *, shows_progress: bool = False) -> None:
     """Install exactly what a lock file lists, checking every hash."""
-    what = ("--require-hashes", "--no-deps", "-r", str(lock))
-    if not shows_progress:
-        pip_install(environment, *what)
-        return
-    progress = Progress(len(re.findall(r"^[\w.-]+==", lock.read_text("utf-8"), re.MULTILINE)))
-    try:
-        pip_install(environment, *what, on_line=progress.line)
-    finally:
-        progress.end()
+    text = complete(lock)
+    total = len(lock.read_text("utf-8").splitlines())
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / lock.name
+        whole.write_text(text, "utf-8")
+        what = ("--require-hashes", "--no-deps", "-r", str(whole))
+        if not shows_progress:
+            pip_install(environment, *what)
+            return
+        progress = Progress(total)
+        try:
+            pip_install(environment, *what, on_line=progress.line)
+        finally:
+            progress.end()
+
+
+def install_locked(environment: Path, lock: Path) -> bool:
+    """Create an environment with what a lock file lists; return whether there was anything to do."""
+    stamp = fingerprint(lock)
+    if is_current(environment, "lock", stamp):
+        return False
+    print(f"  {environment.name}: installing …", flush=True)
+    create(environment)
+    install_lock(environment, lock)
+    write_stamp(environment, "lock", stamp)
+    return True
 
 
 def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) -> int:
@@ -242,11 +308,17 @@ def main(arguments: list[str]) -> int:
         )
         print("Use another one: make run PYTHON=/path/to/python3")
         return 1
-    if arguments not in (["run"], ["dev"]):
-        print(__doc__)
-        return 2
     try:
-        set_up(arguments[0])
+        match arguments:
+            case ["run" | "dev" as kind]:
+                set_up(kind)
+            case ["lock", name]:
+                print(complete(REQUIREMENTS / f"{name}.txt"), end="")
+            case ["share"]:
+                share_hashes()
+            case _:
+                print(__doc__)
+                return 2
     except InstallError as error:
         print(f"Set-up failed. {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Run `make run`, every example and `make test` as on a new machine.
+"""Run `make run`, every example, `make docs` and `make test` as on a new machine.
 
 Each step runs in its own mount namespace: HOME is empty except for the settings that tell pip and npm where
 packages are, the temporary folders and the user's caches are empty, and only the variables below are passed
@@ -28,6 +28,7 @@ EXAMPLES = ("excelmanus", "legal", "otter", "kode", "rrclaw")
 STEPS = {
     "run": ["make", "run"],
     **{name: ["make", "example", f"NAME={name}"] for name in EXAMPLES},
+    "docs": ["make", "docs"],
     "test": ["make", "test"],
 }
 PLACE = "/mnt"

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from environment import (
     ROOT,
     InstallError,
-    create,
     fingerprint,
     install_each,
-    install_lock,
+    install_locked,
     is_current,
     python_in,
     run_quietly,
@@ -55,14 +54,8 @@ PREPARATIONS = {
 def install_python_server(lock: Path) -> bool:
     """Install one PyPI server; return whether there was anything to do."""
     environment = CACHE / "servers" / lock.stem
-    stamp = fingerprint(lock)
-    installs = not is_current(environment, "lock", stamp)
-    if installs:
-        print(f"  {lock.stem}: installing …", flush=True)
-        create(environment)
-        install_lock(environment, lock)
-        write_stamp(environment, "lock", stamp)
-    return prepare(environment, stamp) or installs
+    installs = install_locked(environment, lock)
+    return prepare(environment, fingerprint(lock)) or installs
 
 
 def prepare(environment: Path, stamp: str) -> bool:

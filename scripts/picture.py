@@ -15,7 +15,6 @@ import pty
 import re
 import select
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -90,7 +89,13 @@ SVG = """<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www
 
 
 def main() -> None:
-    """Run, record, write."""
+    """Draw and write."""
+    PICTURE.write_text(drawn(), "utf-8")
+    print(f"wrote {PICTURE.relative_to(ROOT)}")
+
+
+def drawn() -> str:
+    """Run the commands, and return the picture of the screen."""
     screen = pyte.Screen(COLUMNS, LINES)
     with tempfile.TemporaryDirectory() as folder:
         _play(Path(folder), screen)
@@ -99,15 +104,12 @@ def main() -> None:
     for row in range(last + 1):
         console.print(_line(screen, row), no_wrap=True, overflow="crop")
     console.print()
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
     svg = console.export_svg(code_format=SVG, unique_id="dragoman")
-    PICTURE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", "utf-8")
-    print(f"wrote {PICTURE.relative_to(ROOT)}")
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
 def _play(folder: Path, screen: pyte.Screen) -> None:
     """Run the commands, each after a prompt, in a folder with a new home."""
-    sys.path.insert(0, str(ROOT))
     from tests.docs.running import expansion  # The programs that a reader of the pages has.
 
     home, work = folder / "home", folder / "home" / "work"

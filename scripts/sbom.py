@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from environment import complete
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements" / "run.txt"
 _PACKAGE = re.compile(r"^([a-z0-9._-]+)==([^ ;\\]+)")
@@ -47,7 +49,7 @@ def main(target: str) -> None:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": {"type": "library", "name": "dragoman", "version": version[1]}},
-        "components": components(LOCK.read_text("utf-8")),
+        "components": components(complete(LOCK)),
     }
     Path(target).write_text(json.dumps(bill, indent=1) + "\n", "utf-8")
 

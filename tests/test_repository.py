@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from scripts.environment import InstallError, complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,13 +19,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 UNTRACKED = {".git", ".venv", ".cache", "node_modules", "__pycache__", "build", "dist"}
 UNTRACKED |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
-LOCKS = [
-    *sorted((ROOT / "requirements").glob("*.txt")),
-    *sorted((ROOT / "requirements/adapters").glob("*.txt")),
-    *sorted((ROOT / "requirements/apart").glob("*.txt")),
-    *sorted((ROOT / "requirements/peers").glob("*.txt")),
-    *sorted((ROOT / "requirements/servers").glob("*.txt")),
-]
+HASHES = ROOT / "requirements/hashes.txt"
+LOCKS = sorted(path for path in (ROOT / "requirements").rglob("*.txt") if path != HASHES)
 NPM_LOCKS = [
     ROOT / folder / "package-lock.json"
     for folder in ("tests/real/npm", "tests/prove/clients", "requirements/pyright")
@@ -58,7 +54,7 @@ def our_files(folder: Path = ROOT) -> Iterator[Path]:
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    found = re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
+    found = re.findall(r"^([a-z0-9._-]+)==([^ ;\n]+)", lock.read_text("utf-8"), re.MULTILINE)
     return dict(found)
 
 
@@ -78,15 +74,30 @@ def test_nothing_that_a_run_leaves_lies_among_our_files() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
 def test_a_lock_pins_every_package_with_hashes_and_no_address(lock: Path) -> None:
-    text = lock.read_text("utf-8")
+    text = complete(lock)
     assert "://" not in text
     assert "--index" not in text
     assert "--find-links" not in text
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
-    assert entries
+    assert len(entries) == len(lock.read_text("utf-8").splitlines())
     for entry in entries:
-        assert re.match(r"[a-z0-9._-]+==\S+", entry), entry.splitlines()[0]
-        assert "--hash=sha256:" in entry, entry.splitlines()[0]
+        assert re.match(r"[a-z0-9._-]+==\S+( ; .+)? \\\n    --hash=sha256:[0-9a-f]{64}", entry), (
+            entry.splitlines()[0]
+        )
+
+
+def test_every_hash_is_there_once_and_is_of_a_package_that_a_lock_has() -> None:
+    known = [line.split() for line in HASHES.read_text("utf-8").splitlines()]
+    pinned = {line.partition(" ")[0] for lock in LOCKS for line in lock.read_text("utf-8").splitlines()}
+    assert {row[0] for row in known} == pinned
+    assert len(known) == len(pinned)
+    assert all(len(row) == len(set(row)) > 1 for row in known)
+
+
+def test_a_package_without_hashes_is_not_installed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("no-such-package==1.0\n", "utf-8")
+    with pytest.raises(InstallError, match=r"a\.txt: `no-such-package==1\.0` has no hashes"):
+        complete(tmp_path / "a.txt")
 
 
 def test_the_development_lock_contains_the_run_lock() -> None:

@@ -1,8 +1,8 @@
 """The pages of the documentation and their blocks of code: what there is, and which test runs it.
 
 Nothing is registered anywhere. Every block of every page in `docs/` is run by `test_pages.py`, in the order of the
-page, unless the page is written by a script (which has its own check), it names the test that runs it
-(`<!-- Run by tests/docs/test_tutorial.py -->`), or a test says that it takes the blocks of one language, by this
+page, unless the page is written by a script (which has its own check), its blocks are those of the English page, it
+names the test that runs it (`<!-- Run by tests/docs/test_tutorial.py -->`), or a test says that it takes the blocks of one language, by this
 very call: `blocks("python", (ROOT / "docs/agent.md").read_text("utf-8"))`.
 """
 
@@ -57,7 +57,7 @@ def blocks(language: str, text: str) -> list[str]:
 def unclaimed(page: Path) -> list[Block]:
     """Return the blocks of a page that no other test takes."""
     text = page.read_text("utf-8")
-    if _GENERATED in text or _has_own_test(page, text):
+    if _GENERATED in text or _has_own_test(page, text) or _is_translated(page, text):
         return []
     taken = _claimed(page)
     return [block for block in all_blocks(text) if block.language not in taken]
@@ -66,6 +66,17 @@ def unclaimed(page: Path) -> list[Block]:
 def _has_own_test(page: Path, text: str) -> bool:
     own = _RUN_BY.search(text)
     return own is not None and f'"docs/{page.relative_to(DOCS)}"' in (ROOT / own[1]).read_text("utf-8")
+
+
+def _is_translated(page: Path, text: str) -> bool:
+    english = page.with_name(page.name.replace(".zh-CN", ""))
+    if english in (page, DOCS / "README.md") or not english.exists():
+        return False
+    ours, theirs = (
+        [(block.language, block.text, block.file) for block in all_blocks(one)]
+        for one in (text, english.read_text("utf-8"))
+    )
+    return ours == theirs
 
 
 def _claimed(page: Path) -> set[str]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scripts.environment import create, fingerprint, is_current, python_in, run_quietly, write_stamp
+from scripts.environment import (
+    create,
+    fingerprint,
+    install_lock,
+    is_current,
+    python_in,
+    run_quietly,
+    write_stamp,
+)
 
 UV = Path(sys.executable).with_name("uv")
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,9 +48,9 @@ def _installed(environment: Path, lock: Path, *, with_dragoman: bool) -> Path:
     stamp, python = fingerprint(lock, ROOT / "pyproject.toml"), python_in(environment)
     if not is_current(environment, "lock", stamp):
         create(environment)
-        install = [str(UV), "pip", "install", "--quiet", "--python", str(python), "--no-deps"]
-        run_quietly([*install, "--require-hashes", "-r", str(lock)])
+        install_lock(environment, lock)
         if with_dragoman:
+            install = [str(UV), "pip", "install", "--quiet", "--python", str(python), "--no-deps"]
             run_quietly([*install, "--no-build-isolation", "--no-index", "--editable", str(ROOT)])
         write_stamp(environment, "lock", stamp)
     return python

@@ -334,8 +334,8 @@ environment variable; it is read when the server starts.""",
         "Output for scripts.",
         """\
 Every command prints JSON with --json. Keys may be added but are never renamed;
-durations are in seconds; docs/cli.md documents every shape. Text output may
-change at any time.
+durations are in seconds; the page Commands of the documentation has every key
+(`make docs` in a clone builds it). Text output may change at any time.
 
 A command that fails prints {"error": {"code", "message", "hint"}} instead of
 its result, and one line on stderr. In scripts, check `code` or the exit code,
@@ -393,6 +393,8 @@ dragoman[anthropic].""",
 bash   eval "$(dragoman completion bash)"    in ~/.bashrc
 zsh    eval "$(dragoman completion zsh)"     in ~/.zshrc, after compinit
 fish   dragoman completion fish > ~/.config/fish/completions/dragoman.fish
+PowerShell, in $PROFILE:
+       dragoman completion powershell | Out-String | Invoke-Expression
 
 Servers, tools, arguments and choices are completed too; no server is started.""",
     ),

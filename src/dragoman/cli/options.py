@@ -206,12 +206,31 @@ def _bound(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-_SHELLS = ("bash", "zsh", "fish")
+_SHELLS = ("bash", "zsh", "fish", "powershell")
 _INSTALL = {
     "bash": 'eval "$(dragoman completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(dragoman completion zsh)"   # in ~/.zshrc, after compinit',
     "fish": "dragoman completion fish > ~/.config/fish/completions/dragoman.fish",
+    "powershell": "dragoman completion powershell | Out-String | Invoke-Expression  # in $PROFILE",
 }
+_POWERSHELL = """\
+Register-ArgumentCompleter -Native -CommandName dragoman -ScriptBlock {
+    param($word, $line, $cursor)
+    $typed = $line.ToString()
+    $env:COMP_WORDS = $typed.Substring(0, [Math]::Min($cursor, $typed.Length))
+    $env:COMP_CWORD = $word
+    $env:_DRAGOMAN_COMPLETE = "fish_complete"
+    try {
+        dragoman | Where-Object { $_.StartsWith("plain,") } | ForEach-Object {
+            $value, $help = $_.Substring(6) -split "`t", 2
+            if (-not $help) { $help = $value }
+            [System.Management.Automation.CompletionResult]::new($value, $value, "ParameterValue", $help)
+        }
+    } finally {
+        Remove-Item Env:COMP_WORDS, Env:COMP_CWORD, Env:_DRAGOMAN_COMPLETE
+    }
+}"""
+"""click has nothing for PowerShell; its lines for fish are what is needed. Files are left to the shell."""
 
 Proposals = list[tuple[str, str]]
 """Words with their descriptions."""
@@ -294,6 +313,9 @@ def completion(shell: str) -> None:
     It completes commands, servers, tools and arguments from your configuration and the cache; no server is
     started.
     """
+    if shell == "powershell":
+        click.echo(_POWERSHELL)
+        return
     from click.shell_completion import get_completion_class
 
     from dragoman.cli.main import cli

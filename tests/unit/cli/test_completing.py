@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,12 +86,25 @@ def test_the_configuration_that_the_line_names_is_read() -> None:
     assert completed("--config", "other.json", "status", "") == ["elsewhere"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_of_a_shell_calls_this_program(shell: str) -> None:
     done = dragoman("completion", shell)
     assert done.returncode == 0
-    assert f"{shell}_complete" in done.stdout
+    assert f"{'fish' if shell == 'powershell' else shell}_complete" in done.stdout
     assert "_DRAGOMAN_COMPLETE" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("pwsh") is None, reason="PowerShell is not installed")
+@pytest.mark.usefixtures("known")
+def test_powershell_takes_the_script() -> None:
+    script = dragoman("completion", "powershell").stdout
+    ask = "(TabExpansion2 'dragoman status st' 18).CompletionMatches.CompletionText"
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["pwsh", "-NoProfile", "-Command", f"{script}\n{ask}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+    assert done.stdout.split() == ["studio"], done.stderr
 
 
 def test_bash_takes_the_script() -> None:

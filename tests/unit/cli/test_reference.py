@@ -1,25 +1,18 @@
-"""docs/cli.md says what the program says."""
+"""The page of the site about commands says what the program says."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import click
-from scripts.draw_cli import shown
+from scripts import write_man
+from scripts.draw_cli import page, shown
 
 from dragoman.cli.exits import Exit
 from dragoman.cli.main import COMMANDS, cli
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
-
-
-def test_the_page_is_what_the_program_says() -> None:
-    script = ROOT / "scripts" / "draw_cli.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+PAGE = page()
 
 
 def test_the_page_has_every_command_every_code_and_every_shape() -> None:
@@ -33,6 +26,15 @@ def test_the_page_has_every_command_every_code_and_every_shape() -> None:
         assert f"\n| {code.value} | " in PAGE
     for name in shown():
         assert f"### {name}\n" in PAGE
+
+
+def test_the_manual_page_has_every_command_and_no_fault() -> None:
+    manual = write_man.page()
+    assert [name for name in COMMANDS if f"\n.SS dragoman {name} " not in manual] == []
+    assert manual.isascii()
+    if groff := shutil.which("groff"):
+        command = [groff, "-man", "-Tutf8", "-ww", "-z"]
+        assert subprocess.run(command, input=manual, capture_output=True, text=True, check=True).stderr == ""
 
 
 def test_the_first_line_of_a_command_is_what_the_list_says_or_more() -> None:

@@ -16,7 +16,7 @@ from dragoman.cli.output import say_json
 from dragoman.struct import Report
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -30,6 +30,27 @@ CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("A result with source and date", "mcp_legal_search_statutes", {"query": "deposit", "limit": 1}),
 )
 """One call for each kind of result, with a title."""
+CHINESE = {
+    "Text": "文本",
+    "Structured data": "结构化数据",
+    "An image": "图片",
+    "A tool error": "工具的错误",
+    "A result with source and date": "带来源和日期的结果",
+    "traveller": "旅行者",
+    "one line\nand another": "第一行\n第二行",
+    "deposit": "押金",
+    "[bold]dragoman[/] connects an agent to its MCP servers. Starting two bundled servers:\n": (
+        "[bold]dragoman[/] 把智能体和它的 MCP 服务器连接起来。正在启动两个自带的服务器：\n"
+    ),
+    "\n[bold]{count} tools[/] (model names: mcp_SERVER_TOOL):\n": (
+        "\n[bold]{count} 个工具[/]（模型看到的名字：mcp_服务器_工具）：\n"
+    ),
+    "[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]": (
+        "[dim]与这两个服务器{model}的会话。输入[/] /help [dim]查看命令。[/]"
+    ),
+    " and {model}": "和 {model} ",
+}
+"""What the demo says to a reader of Chinese."""
 
 
 class DemoServer(Report, kw_only=True):
@@ -75,18 +96,32 @@ def demo(options: Options, no_session: bool) -> None:
 async def _run(options: Options, *, interactive: bool) -> int:
     from rich.console import Console
 
+    from dragoman.config.profiles import profile_named
     from dragoman.demo.launch import demo_servers
+    from dragoman.languages import language_of
     from dragoman.manager.manager import McpManager
+    from dragoman.model import Settings
 
     options.quiet_logs()
     console = Console(highlight=False, quiet=options.json)
-    console.print("[bold]dragoman[/] connects an agent to its MCP servers. Starting two bundled servers:\n")
-    visit = _Visit() if interactive else None
+    language = profile_named(options.profile).language or language_of(os.environ)
+    words = CHINESE if language == "zh" else {}
+    console.print(
+        _said(
+            words, "[bold]dragoman[/] connects an agent to its MCP servers. Starting two bundled servers:\n"
+        )
+    )
+    visit = _Visit(words) if interactive else None
     handlers = visit.handlers if visit is not None else None
-    async with demo_servers() as specs, McpManager(specs, call_log=interactive, handlers=handlers) as mcp:
+    async with (
+        demo_servers() as specs,
+        McpManager(
+            Settings(servers=specs, language=language), call_log=interactive, handlers=handlers
+        ) as mcp,
+    ):
         await _watch_start(console, mcp)
-        _list_tools(console, mcp)
-        results = [await _show_call(console, mcp, *call) for call in CALLS]
+        _list_tools(console, mcp, words)
+        results = [await _show_call(console, mcp, *call, words) for call in CALLS]
         ready = all(status.state == "ready" for status in mcp.status().values())
         if options.json:
             calls = [DemoCall.of(one, tool=tool) for (_, tool, _), one in zip(CALLS, results, strict=True)]
@@ -102,15 +137,21 @@ async def _run(options: Options, *, interactive: bool) -> int:
     return 0 if ready else 1
 
 
+def _said(words: Mapping[str, str], text: str, **values: object) -> str:
+    """Return a text in the words of a language."""
+    return words.get(text, text).format(**values)
+
+
 class _Visit:
     """The session with the two servers, and with a model if one is configured."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Mapping[str, str]) -> None:
         from dragoman.cli.session.line_editor import TerminalAsker
         from dragoman.cli.session.questions import Consent
         from dragoman.cli.session.screen import Screen
         from dragoman.model import Handlers
 
+        self._words = words
         self._screen = Screen()
         self._asker = TerminalAsker(self._screen)
         self.handlers = Handlers(approval=Consent(self._asker).approve_call)
@@ -132,8 +173,9 @@ class _Visit:
         console.print()
         if why:
             screen.complain(why)
-        model = f" and {escape(one_line(provider.model))}" if provider is not None else ""
-        console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
+        model = _said(self._words, " and {model}", model=escape(one_line(provider.model))) if provider else ""
+        told = "[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]"
+        console.print(_said(self._words, told, model=model))
         with logbook(state_folder() / NAME, screen.print_line, debug=options.debug):
             async with Conversation(mcp, provider) as conversation:
                 await TerminalSession(mcp, screen, conversation=conversation, asker=self._asker).run()
@@ -163,24 +205,27 @@ async def _ticks_until(future: asyncio.Future[Any]) -> AsyncGenerator[None]:
     future.result()
 
 
-def _list_tools(console: Console, mcp: McpManager) -> None:
+def _list_tools(console: Console, mcp: McpManager, words: Mapping[str, str]) -> None:
     from dragoman.cli.tables import tools_table
 
     tools = mcp.tools()
-    console.print(f"\n[bold]{len(tools)} tools[/] (model names: mcp_SERVER_TOOL):\n")
+    console.print(
+        _said(words, "\n[bold]{count} tools[/] (model names: mcp_SERVER_TOOL):\n", count=len(tools))
+    )
     console.print(tools_table(tools))
 
 
 async def _show_call(
-    console: Console, mcp: McpManager, title: str, tool: str, arguments: dict[str, Any]
+    console: Console, mcp: McpManager, title: str, tool: str, given: dict[str, Any], words: Mapping[str, str]
 ) -> Any:
     from rich.padding import Padding
     from rich.text import Text
 
     from dragoman.cli.tables import result_view
 
+    arguments = {name: words.get(value, value) for name, value in given.items()}
     shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    console.print(Text.assemble("\n", (title, "bold"), "  ", (f"{tool}({shown})", "cyan")))
+    console.print(Text.assemble("\n", (words.get(title, title), "bold"), "  ", (f"{tool}({shown})", "cyan")))
     result = await mcp.call(tool, arguments)
     console.print(Padding(result_view(result), (0, 0, 0, 2), expand=False))
     return result
