@@ -23,11 +23,12 @@ from dragoman.manager.manager import McpManager
 from dragoman.observe.call_history import CallHistory
 
 if TYPE_CHECKING:
+    from textual.pilot import Pilot
     from textual.strip import Strip
 
 SIZES = {"dashboard": (160, 36), "dashboard-light": (80, 24)}
-SETTLING = 1.5
-"""Seconds to wait until the call log is read and the screen is drawn."""
+STEP, STEPS = 0.5, 40
+"""Seconds between two looks at the screen, and how many looks are taken at most."""
 
 
 async def main() -> None:
@@ -44,15 +45,29 @@ async def drawn() -> dict[Path, str]:
         log = Path(folder) / "calls.sqlite3"
         async with demo_servers() as specs, McpManager(specs, cache=False, call_log=log) as mcp:
             await mcp.wait_ready()
-            for name, size in SIZES.items():
+            for number, (name, size) in enumerate(SIZES.items(), 1):
                 app = Dashboard(mcp, history=CallHistory(log), is_light=name.endswith("light"))
                 async with app.run_test(size=size) as pilot:
+                    await _settled(pilot, app, name, "2&#160;of&#160;2")
                     for _, tool, arguments in CALLS:
                         await mcp.call(tool, arguments)
                     await pilot.press("down", "2")
-                    await pilot.pause(SETTLING)
-                    pictures[ROOT / "docs" / "images" / f"{name}.svg"] = _drawn(app, name)
+                    calls = f"{number * len(CALLS)}&#160;calls"
+                    svg = await _settled(pilot, app, name, "dragoman-studio&#160;1.0", calls, "[SAMPLE]")
+                    pictures[ROOT / "docs" / "images" / f"{name}.svg"] = svg
     return pictures
+
+
+async def _settled(pilot: Pilot[None], app: Dashboard, name: str, *texts: str) -> str:
+    """Return the picture once it has all texts and does not change any more."""
+    before = ""
+    for _ in range(STEPS):
+        await pilot.pause(STEP)
+        now = _drawn(app, name)
+        if now == before and all(text in now for text in texts):
+            break
+        before = now
+    return before
 
 
 def _drawn(app: Dashboard, name: str) -> str:
