@@ -10,7 +10,7 @@ SOURCE = ROOT / "src" / "dragoman"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 ROW = re.compile(r"^\| \d+ \| `([\w/]+\.py)` ([^|]+) \|", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
-MOST_FILES = {"One call": 8, "One start": 10, "One crash": 10}
+MOST_FILES = {"One call": 11, "One start": 10, "One crash": 9, "One request through the gateway": 8}
 """How many files a reader may have to open."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.server.attempt import ConnectAttempt, ConnectionEnd
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import Envelope, HttpOptions
+from dragoman.server.protocol.wire import HttpOptions, SendInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class Peer:
         async with asyncio.timeout(GUARD):
             await self._stack.aclose()
 
-    def begin(self, method: str = "tools/call", **params: Any) -> tuple[asyncio.Future[Any], bytes, Envelope]:
+    def begin(self, method: str = "tools/call", **params: Any) -> tuple[asyncio.Future[Any], bytes, SendInfo]:
         """Send a request; gives what its outcome comes in, and what giving it up needs."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -75,7 +75,7 @@ class Peer:
 
         request_id, message = self.rpc.request(method, {"name": "fault", **params}, resolve=resolve)
         headers = {} if method == "initialize" else {"mcp-protocol-version": self.version}
-        envelope = Envelope(method, request_id, headers)
+        envelope = SendInfo(method, request_id, headers)
         self.wire.send(message, envelope)
         return future, message, envelope
 
@@ -93,7 +93,7 @@ class Peer:
     def tell(self, method: str, **params: Any) -> None:
         """Send a notification."""
         headers = {"mcp-protocol-version": self.version}
-        self.wire.send(self.rpc.notification(method, params), Envelope(method, None, headers))
+        self.wire.send(self.rpc.notification(method, params), SendInfo(method, None, headers))
 
     async def shake_hands(self) -> None:
         """Open a session."""

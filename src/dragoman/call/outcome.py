@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dragoman.tools.result.render import ServerAnswer
 
 
-async def built(
+async def result_of_answer(
     context: CallContext, tool: ToolDef, call: Call, supervisor: Supervisor, answer: ServerAnswer
 ) -> ToolResult:
     """Build the result of a call from its answer."""

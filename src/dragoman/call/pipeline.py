@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.call.context import Call, CallContext, CallMode, Forwarded, ToolCaller
-from dragoman.call.outcome import built, failed, needs_source, unavailable
+from dragoman.call.outcome import failed, needs_source, result_of_answer, unavailable
 from dragoman.call.unfinished import finish_later
 from dragoman.errors import (
     CallDeniedError,
@@ -320,7 +320,7 @@ async def _answer_by(
     result = await _run_here(other, call, fields)
     if not needs_source(context, instead_of.spec):
         return result
-    return await built(context, other, call, instead_of, local_answer(result.text))
+    return await result_of_answer(context, other, call, instead_of, local_answer(result.text))
 
 
 async def _run_here(tool: ToolDef, call: Call, arguments: dict[str, Any]) -> ToolResult:
@@ -395,7 +395,7 @@ async def _send(context: CallContext, tool: ToolDef, call: Call, arguments: dict
             await asyncio.sleep(pause)
     if type(answer) is not ServerAnswer:
         return await finish_later(context, tool, call, supervisor, cast("Unfinished", answer))
-    return await built(context, tool, call, supervisor, answer)
+    return await result_of_answer(context, tool, call, supervisor, answer)
 
 
 def _rounds(mode: CallMode) -> RoundOptions:

@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.call.context import Call, CallContext
-from dragoman.call.outcome import built, failed, unavailable
+from dragoman.call.outcome import failed, result_of_answer, unavailable
 from dragoman.errors import (
     CallTimeoutError,
     ServerError,
@@ -92,7 +92,9 @@ async def follow_task(
     until = None if call.timeout is None else asyncio.get_running_loop().time() + call.timeout - call.seconds
     try:
         raw = await follower.result(until=until, wait_first=wait_first)
-        return await built(context, tool, call, supervisor, await asyncio.to_thread(to_answer, raw))
+        return await result_of_answer(
+            context, tool, call, supervisor, await asyncio.to_thread(to_answer, raw)
+        )
     except TimeoutError as exc:
         msg = f"the task of `{tool.name}` did not end within {call.timeout:g} s, and was cancelled"
         error = CallTimeoutError(msg, seconds=call.timeout or 0.0, tool=tool.name, server=tool.server)

@@ -1,4 +1,4 @@
-"""Connection: one client that stays: over stdio, a local socket or SSE, or a session over HTTP.
+"""ClientConnection: one client that stays: over stdio, a local socket or SSE, or a session over HTTP.
 
 The client's first request decides which protocol it speaks: a handshake, or requests that each say it; only
 `server/discover` decides nothing. Over a channel that carries messages both ways, each request runs in a task
@@ -26,11 +26,11 @@ from dragoman.server.protocol.envelope import (
     MCPError,
     check_notification,
     check_params,
-    declared,
     encode,
     error_of,
     has_envelope,
     is_message,
+    read_modern_request,
 )
 from dragoman.server.protocol.rounds import HOLD_SECONDS
 
@@ -171,7 +171,7 @@ class ClientConnection:
                 msg = "this connection speaks the 2026-07-28 protocol, which has no handshake"
                 data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
                 raise MCPError(code=UNSUPPORTED_PROTOCOL_VERSION, message=msg, data=data)
-            version, capabilities = declared(message, None)
+            version, capabilities = read_modern_request(message, None)
         else:
             self._check_older(method, params)
             version, capabilities = self.version or LATEST_HANDSHAKE_VERSION, self.capabilities

@@ -26,11 +26,11 @@ from dragoman.server.protocol.envelope import (
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
     check_notification,
-    declared,
     decode,
     encode,
     error_of,
     is_message,
+    read_modern_request,
     status_of,
 )
 
@@ -400,7 +400,7 @@ class Endpoint:
             return
         reply = Reply(http, message["id"])
         try:
-            version, capabilities = declared(message, http.headers)
+            version, capabilities = read_modern_request(message, http.headers)
             request = ClientRequest(
                 message, version=version, capabilities=capabilities, put=reply.put, principal=http.principal
             )

@@ -1,8 +1,8 @@
-"""Request: one request of a client, and who can be asked about it.
+"""ClientRequest: one request of a client, and who can be asked about it.
 
-A client of the older protocol has a `Connection`: it says in its handshake what it can be asked, and is asked
-while its request goes on. A modern client says it with each request, and is asked by the result of one round;
-its answer comes with the next.
+A client of the older protocol has a `ClientConnection`: it says in its handshake what it can be asked, and is
+asked while its request goes on. A modern client says it with each request, and is asked by the result of one
+round; its answer comes with the next.
 """
 
 from __future__ import annotations

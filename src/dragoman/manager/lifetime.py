@@ -101,7 +101,7 @@ class Lifetime:
         """Get ready for a request to one server, or to all connected ones."""
 
     async def prepare_call(self, name: object, timeout: float | None) -> None:
-        """Get ready for the call of a tool."""
+        """Get ready for the call of a tool; for users, servers are listed first."""
 
     def check_program(self, refusal: str, hint: str = "") -> None:
         """Check that these are the program's servers, which it may change.

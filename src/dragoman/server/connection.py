@@ -296,7 +296,7 @@ class Connection:
             self.attempt = attempt_of(transport, self._events.on_stage)
             self._is_last_attempt = last
             try:
-                await self._serve_either_era(transport, seconds if last else seconds / 2)
+                await self._serve_or_retry_legacy(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.attempt.refused:
@@ -373,7 +373,7 @@ class Connection:
 
     # For the owner task
 
-    async def _serve_either_era(self, transport: Transport, seconds: float) -> None:
+    async def _serve_or_retry_legacy(self, transport: Transport, seconds: float) -> None:
         """Serve; a server that exits when asked for its protocol version is started again and not asked."""
         until = self._loop.time() + seconds
         try:
@@ -496,7 +496,7 @@ class Connection:
 
     async def _first_listing(self, session: sdk.Session) -> None:
         try:
-            self.tools = await self._vetted(session)
+            self.tools = await self._list_and_check(session)
         except Exception as exc:
             # A server that was modern last time may have been downgraded: connect again and ask again.
             known = self.known_protocol
@@ -528,7 +528,7 @@ class Connection:
             error: DragomanError | None = None
             try:
                 async with asyncio.timeout(self.spec.connect_timeout):
-                    self.tools = await self._vetted(session)
+                    self.tools = await self._list_and_check(session)
             except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours
                 error = sdk.connect_error(exc, self.spec, self.attempt)
             if self._session is None:
@@ -622,7 +622,7 @@ class Connection:
             self._stale_at = math.inf
             self._relist()
 
-    async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
+    async def _list_and_check(self, session: sdk.Session) -> list[dict[str, Any]]:
         tools = await self._list(session)
         ttl = session.freshness.ttl
         self._stale_at = self._loop.time() + max(ttl, LEAST_TTL) if ttl else math.inf

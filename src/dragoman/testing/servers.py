@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import RequestId, Rpc
-    from dragoman.server.protocol.wire import Envelope, Wire
+    from dragoman.server.protocol.wire import SendInfo, Wire
 
 current_call: ContextVar[object] = ContextVar("current_call", default=None)
 """The call that the current task handles."""
@@ -82,7 +82,7 @@ class MemoryWire:
         self._rpc = rpc
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[bytes, Envelope]] = deque()
+        self._queue: deque[tuple[bytes, SendInfo]] = deque()
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._given_up: set[RequestId] = set()
         self._asked: dict[str, asyncio.Future[JsonObject]] = {}
@@ -91,7 +91,7 @@ class MemoryWire:
 
     # The client's side
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         """Deliver a message in the next iteration of the loop."""
         if self._ended:
             self._refuse(envelope)
@@ -99,7 +99,7 @@ class MemoryWire:
         self._queue.append((message, envelope))
         self._loop.call_soon(self._hand_over)
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         """Withdraw a request that was not delivered yet, or cancel it at the server."""
         for index, (queued, _) in enumerate(self._queue):
             if queued is message:
@@ -212,7 +212,7 @@ class MemoryWire:
         if (task := self._answering.get(number)) is not None:
             task.cancel()
 
-    def _refuse(self, envelope: Envelope) -> None:
+    def _refuse(self, envelope: SendInfo) -> None:
         if envelope.request_id is not None:
             msg = f"the connection to server `{self._name}` ended before the request was sent: {self._ended}"
             lost = ConnectionLostError(msg, server=self._name, may_have_run=False)

@@ -27,7 +27,7 @@ from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import received_at
 from dragoman.server.protocol.deadlines import Deadline, Deadlines
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import Envelope
+from dragoman.server.protocol.wire import SendInfo
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class WireDispatcher:
             counted.sent += len(message)
         if traced is not None:
             traced.numbered(request_id)
-        envelope = Envelope(method, request_id, opts.get("headers"))
+        envelope = SendInfo(method, request_id, opts.get("headers"))
         timeout = opts.get("timeout")
         if method == "server/discover" and timeout is not None:
             timeout = min(timeout, self._probe_seconds)
@@ -253,7 +253,7 @@ class WireDispatcher:
         """Send a notification; after the end of the conversation it is dropped."""
         if not self.ended.done():
             headers = (opts or {}).get("headers")
-            self._open_wire().send(self.rpc.notification(method, params), Envelope(method, None, headers))
+            self._open_wire().send(self.rpc.notification(method, params), SendInfo(method, None, headers))
 
     async def run(
         self,
@@ -312,7 +312,7 @@ class WireDispatcher:
         """Handle a request from the server in a task of its own."""
         if not self._running or len(self._serving) >= MAX_REQUESTS or request_id in self._serving:
             refusal = self.rpc.error(request_id, SERVER_BUSY, "too many requests at once, or a repeated id")
-            self._open_wire().send(refusal, Envelope())
+            self._open_wire().send(refusal, SendInfo())
             return
         context = self._serving[request_id] = _Context(self, request_id, params)
         # A plain asyncio task: this runs in a callback of the loop, where anyio cannot start one.
@@ -363,7 +363,7 @@ class WireDispatcher:
             except Exception as exc:  # noqa: BLE001 -- an error of a handler becomes an error answer
                 answer = self._refusal(request_id, method, exc)
             if not context.cancel_requested.is_set() and not self.ended.done():
-                self._open_wire().send(answer, Envelope())
+                self._open_wire().send(answer, SendInfo())
         finally:
             self._serving.pop(request_id, None)
             context.closed = True
@@ -425,7 +425,7 @@ class WireDispatcher:
         if not future.done():
             future.set_result(outcome)
 
-    def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
+    def _give_up(self, message: bytes, envelope: SendInfo, opts: CallOptions, reason: str) -> None:
         if envelope.request_id is None or self.ended.done():
             return
         self.rpc.forget(envelope.request_id)

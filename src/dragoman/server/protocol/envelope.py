@@ -68,13 +68,13 @@ __all__ = [
     "check_mirrored",
     "check_notification",
     "check_params",
-    "declared",
     "decode",
     "encode",
     "error_of",
     "is_message",
     "is_modern",
     "outcome_of",
+    "read_modern_request",
     "shaped",
     "status_of",
     "text_result",
@@ -142,7 +142,9 @@ def has_envelope(params: Mapping[str, Any] | None) -> bool:
     return isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta
 
 
-def declared(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> tuple[str, dict[str, Any]]:
+def read_modern_request(
+    message: Mapping[str, Any], headers: Mapping[str, str] | None
+) -> tuple[str, dict[str, Any]]:
     """Return the protocol version of a modern request, and what its client can be asked.
 
     Args:

@@ -36,7 +36,7 @@ class RoundOptions(Struct):
 
 
 class Outgoing(MutableStruct):
-    """A call of a tool, from the pipeline down to the wire."""
+    """A call of a tool, from the pipeline down to the session."""
 
     tool: str
     """The server's own name for it."""

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from dragoman.model import HeaderProvider, ServerSpec, Transport
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import Envelope
+    from dragoman.server.protocol.wire import SendInfo
     from dragoman.server.transports.http_client import HttpAuth
 
 logger = logging.getLogger("dragoman")
@@ -316,7 +316,7 @@ class _Loopback:
         self._dispatcher = dispatcher
         self.seen: set[str] = set()
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         del message
         self.seen.add(envelope.method)
         result: dict[str, Any] = {}
@@ -328,7 +328,7 @@ class _Loopback:
             loop = asyncio.get_running_loop()
             loop.call_soon(self._dispatcher.rpc.receive, json.dumps(answer).encode())
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         del message, envelope, reason, tell
         return False
 

@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The default limit for the size of a message."""
 
 
-class Envelope(NamedTuple):
+class SendInfo(NamedTuple):
     """What a wire needs to know about a message."""
 
     method: str = ""
@@ -36,10 +36,10 @@ class Envelope(NamedTuple):
 class Wire(Protocol):
     """An open wire."""
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         """Send a message, or queue it."""
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         """Give up a request: remove it from the queue, or notify the server if `tell` is set.
 
         Returns:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from dragoman.model import Http
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import RequestId, Rpc
-    from dragoman.server.protocol.wire import Envelope, HttpOptions, Wire
+    from dragoman.server.protocol.wire import HttpOptions, SendInfo, Wire
     from dragoman.server.transports.http_exchange import Response
 
     Work: TypeAlias = Callable[[], Awaitable[None]]
@@ -348,7 +348,7 @@ class StreamableHttp:
         """The session id, if the server gave one."""
         return self._session_id
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         """Start the POST of a message."""
         method, request_id, headers = envelope
         if method == "initialize":
@@ -377,7 +377,7 @@ class StreamableHttp:
     def abandon(
         self,
         message: bytes,  # noqa: ARG002 -- part of the `Wire` protocol
-        envelope: Envelope,
+        envelope: SendInfo,
         reason: str,
         *,
         tell: bool = True,
@@ -413,7 +413,7 @@ class StreamableHttp:
 
     # One message
 
-    async def _tell(self, message: bytes, envelope: Envelope | None) -> None:
+    async def _tell(self, message: bytes, envelope: SendInfo | None) -> None:
         """Send a message that has no response."""
         headers = self._headers(_POST_HEADERS, envelope)
         safe = envelope is not None and envelope.method in REPEATABLE
@@ -426,7 +426,7 @@ class StreamableHttp:
             self._note_gone(response.status, rpc_error(body), own=False)
             logger.debug("%s: %s", self._client.name, self._client.refusal(response, body, "a message"))
 
-    async def _ask(self, message: bytes, envelope: Envelope, *, modern: bool) -> None:
+    async def _ask(self, message: bytes, envelope: SendInfo, *, modern: bool) -> None:
         """Send a request, and read its response."""
         method, request_id, _ = envelope
         assert request_id is not None  # noqa: S101 -- checked in `send`
@@ -458,7 +458,7 @@ class StreamableHttp:
             response.release()
         await self._resume(stream, envelope, resumable=not modern)
 
-    async def _ask_for_era(self, message: bytes, envelope: Envelope, *, modern: bool) -> None:
+    async def _ask_for_era(self, message: bytes, envelope: SendInfo, *, modern: bool) -> None:
         """Send the probe `server/discover`; a server that closes the connection at it is an older one.
 
         Raises:
@@ -473,7 +473,7 @@ class StreamableHttp:
                 raise
             raise ProtocolError(error.message, rpc_code=METHOD_NOT_FOUND, server=self._client.name) from exc
 
-    async def _take_json(self, response: Response, envelope: Envelope) -> None:
+    async def _take_json(self, response: Response, envelope: SendInfo) -> None:
         request_id = cast("RequestId", envelope.request_id)
         body = await read_body(response, self._limit)
         ended = self._rpc.receive(body) if body else None
@@ -486,7 +486,7 @@ class StreamableHttp:
         why = "the response has another id, or none" if body else "the body is empty"
         self._rpc.fail(request_id, self._client.unusable(response, body, f"`{envelope.method}`", why))
 
-    async def _take_refusal(self, response: Response, envelope: Envelope) -> None:
+    async def _take_refusal(self, response: Response, envelope: SendInfo) -> None:
         """Fail a request whose response has an error status.
 
         Raises:
@@ -511,7 +511,7 @@ class StreamableHttp:
         else:
             raise refusal
 
-    async def _resume(self, stream: EventStream, envelope: Envelope, *, resumable: bool) -> None:
+    async def _resume(self, stream: EventStream, envelope: SendInfo, *, resumable: bool) -> None:
         """Fetch the rest of a stream that was interrupted before the response.
 
         Raises:
@@ -550,7 +550,7 @@ class StreamableHttp:
 
     # The GET stream of older protocol versions
 
-    async def _begin(self, message: bytes, envelope: Envelope) -> None:
+    async def _begin(self, message: bytes, envelope: SendInfo) -> None:
         """Send `notifications/initialized`, then open the GET stream for messages that the server starts."""
         try:
             await self._tell(message, envelope)
@@ -623,7 +623,7 @@ class StreamableHttp:
 
     # Helpers
 
-    def _headers(self, headers: Mapping[str, str], envelope: Envelope | None) -> dict[str, str]:
+    def _headers(self, headers: Mapping[str, str], envelope: SendInfo | None) -> dict[str, str]:
         merged = dict(headers)
         if self._session_id is not None:
             merged[SESSION_HEADER] = self._session_id

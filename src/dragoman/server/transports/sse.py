@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dragoman.model import Sse
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import Envelope, HttpOptions, Wire
+    from dragoman.server.protocol.wire import HttpOptions, SendInfo, Wire
     from dragoman.server.transports.http_exchange import Response
 
 INITIALIZED_SECONDS = 5.0
@@ -131,7 +131,7 @@ class LegacySse:
         await asyncio.wait({self._endpoint})
         self._endpoint.result()
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         """Start the POST of a message."""
         method, request_id, _ = envelope
         self._spoken.set()
@@ -156,7 +156,7 @@ class LegacySse:
     def abandon(
         self,
         message: bytes,  # noqa: ARG002 -- part of the `Wire` protocol
-        envelope: Envelope,
+        envelope: SendInfo,
         reason: str,
         *,
         tell: bool = True,

@@ -26,7 +26,7 @@ from dragoman.server.process.family import STDIN_GRACE
 from dragoman.server.process.spawn import spawn
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.rpc import SALVAGE_BYTES, TOO_LARGE, Bounded
-from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, Envelope
+from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, SendInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -114,7 +114,7 @@ ENDLESS = 8
 """A line this many times longer than the limit of a message counts as endless."""
 MAX_UNREAD_ANSWERS = 1000
 """How many responses and notifications wait for a server that does not read; more are dropped."""
-NO_ENVELOPE = Envelope()
+NO_ENVELOPE = SendInfo()
 _UNREAD = getattr(termios, "FIONREAD", None)
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
@@ -135,13 +135,13 @@ class LinePipe(ABC):
         self._server = server
         self._on_end: Callable[[str], None] | None = on_end
         self._lines = Lines(limit)
-        self._queue: deque[tuple[bytes, Envelope]] = deque()
+        self._queue: deque[tuple[bytes, SendInfo]] = deque()
         """Messages of which nothing was written yet."""
         self._is_open = True
         """Whether the child's input is open."""
         self._written: int = 0
 
-    def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
+    def send(self, message: bytes, envelope: SendInfo = NO_ENVELOPE) -> None:
         """Send a message, or queue it while the child does not read."""
         if not self._is_open:
             self._refuse(envelope, "its input is closed")
@@ -149,7 +149,7 @@ class LinePipe(ABC):
             self._queue.append((message, envelope))
             self._write(envelope)
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         """Withdraw a queued request, or send the server a cancellation."""
         for index, (queued, _) in enumerate(self._queue):
             if queued is message:
@@ -181,7 +181,7 @@ class LinePipe(ABC):
         """Read what is left in the output of a child that has exited."""
 
     @abstractmethod
-    def _write(self, envelope: Envelope) -> None:
+    def _write(self, envelope: SendInfo) -> None:
         """Write what is queued, now or soon; the envelope is that of the newest message."""
 
     @abstractmethod
@@ -203,7 +203,7 @@ class LinePipe(ABC):
             return False
         return True
 
-    def _refuse(self, envelope: Envelope, reason: str) -> None:
+    def _refuse(self, envelope: SendInfo, reason: str) -> None:
         """Fail a request that was not written: it certainly has not run."""
         if envelope.request_id is not None:
             msg = f"the connection to server `{self._server}` ended before the request was sent: {reason}"
@@ -296,7 +296,7 @@ class Pipe(LinePipe):
             self._read_bytes = min(READ_BYTES, self._read_bytes * 2)
         return len(chunk)
 
-    def _write(self, envelope: Envelope) -> None:
+    def _write(self, envelope: SendInfo) -> None:
         """Write a single request at once; several messages in one loop iteration are written together."""
         if len(self._queue) > 1 or self._blocked:
             return

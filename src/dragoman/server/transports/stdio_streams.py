@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dragoman.model import Stdio
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import Envelope
+    from dragoman.server.protocol.wire import SendInfo
 
 LAST_SECONDS = 0.1
 """How long the output of an exited child may still come in; a grandchild may hold it open for ever."""
@@ -164,7 +164,7 @@ class StreamPipe(LinePipe):
     def read_rest(self) -> None:
         """Do nothing: the exit is reported after the rest of the output."""
 
-    def _write(self, envelope: Envelope) -> None:
+    def _write(self, envelope: SendInfo) -> None:
         del envelope
         self._flush()
 

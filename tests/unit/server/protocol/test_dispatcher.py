@@ -26,7 +26,7 @@ from dragoman.server.protocol.dispatcher import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dragoman.server.protocol.wire import Envelope
+    from dragoman.server.protocol.wire import SendInfo
 
 pytestmark = [
     pytest.mark.anyio,
@@ -38,13 +38,13 @@ class FakeWire:
     """Keeps what is sent; the test answers."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[dict[str, Any], Envelope]] = []
+        self.sent: list[tuple[dict[str, Any], SendInfo]] = []
         self.abandoned: list[tuple[Any, str, bool]] = []
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         self.sent.append((json.loads(message), envelope))
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         self.abandoned.append((envelope.request_id, reason, tell))
         return False
 

@@ -26,7 +26,7 @@ from dragoman.server.protocol.session import CLIENT_INFO, MANY_PIECES, Session, 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from dragoman.server.protocol.wire import Envelope
+    from dragoman.server.protocol.wire import SendInfo
 
 pytestmark = [
     pytest.mark.anyio,
@@ -52,7 +52,7 @@ class Script:
         self.dispatcher = WireDispatcher("s")
         self.dispatcher.wire = self
 
-    def send(self, message: bytes, envelope: Envelope) -> None:
+    def send(self, message: bytes, envelope: SendInfo) -> None:
         request = json.loads(message)
         match request["method"]:
             case "tools/call":
@@ -71,7 +71,7 @@ class Script:
         answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}).encode()
         asyncio.get_running_loop().call_soon(self.dispatcher.rpc.receive, answer)
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+    def abandon(self, message: bytes, envelope: SendInfo, reason: str, *, tell: bool = True) -> bool:
         return False
 
     @asynccontextmanager

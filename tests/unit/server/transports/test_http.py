@@ -37,7 +37,7 @@ from dragoman.errors import (
 )
 from dragoman.model import Http, Tls
 from dragoman.server.protocol.context import with_headers
-from dragoman.server.protocol.wire import Envelope
+from dragoman.server.protocol.wire import SendInfo
 from dragoman.server.transports import http as http_wire
 from dragoman.server.transports.http import open_http
 from dragoman.server.transports.http_client import tls_context
@@ -662,9 +662,9 @@ async def test_headers_of_the_protocol_are_those_of_the_envelope(server: FaultSe
         future = asyncio.get_running_loop().create_future()
         request_id, message = client.rpc.request("tools/call", {}, resolve=future.set_result)
         headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "Mcp-Param-City": "Tabriz"}
-        client.wire.send(message, Envelope("tools/call", request_id, headers))
+        client.wire.send(message, SendInfo("tools/call", request_id, headers))
         assert isinstance(await future, dict)
-        client.wire.send(client.rpc.result(1, {}), Envelope())
+        client.wire.send(client.rpc.result(1, {}), SendInfo())
         await server.until(lambda: len(server.requests) == 2)
     call, answer = server.requests
     assert call.headers["mcp-param-city"] == "Tabriz"

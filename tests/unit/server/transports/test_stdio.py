@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.errors import ConnectionLostError, ProtocolError
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import Envelope
+from dragoman.server.protocol.wire import SendInfo
 from dragoman.server.transports import stdio as pipes
 from dragoman.server.transports.stdio import ENDLESS, MAX_UNREAD_ANSWERS, READ_BYTES, TURN_LINES, Pipe
 
@@ -54,11 +54,11 @@ class Ends:
     def on_junk(self, reason: str, sample: bytes) -> None:
         self.junk.append(reason)
 
-    def call(self, **params: Any) -> tuple[Any, bytes, Envelope]:
+    def call(self, **params: Any) -> tuple[Any, bytes, SendInfo]:
         future = asyncio.get_running_loop().create_future()
         request_id, message = self.rpc.request("m", params, resolve=future.set_result)
         self.outcomes[request_id] = future
-        envelope = Envelope("m", request_id)
+        envelope = SendInfo("m", request_id)
         self.pipe.send(message, envelope)
         return request_id, message, envelope
 
