@@ -44,7 +44,7 @@ DAY = 86_400.0
 
 _HASHED = 3
 """The first version with a hash."""
-SAVE_PAUSE = 0.02
+SAVE_PAUSE = 0.1
 """Seconds in which listings are collected before they are written."""
 _MAGIC = b"dragoman manifest "
 _SUFFIX = ".manifest"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-PAUSE = 0.02
+PAUSE = 0.1
 """Seconds in which listings that are offered before their check are collected, to be checked together."""
 
 
