@@ -11,13 +11,13 @@ import hashlib
 import logging
 import marshal
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.model import RemoteTool
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
-from dragoman.tools.registry import SLICE, Settled, slices
+from dragoman.tools.registry import SLICE, Settled, finished, slices
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dragoman.trust.limits import Limits
 
 logger = logging.getLogger("dragoman")
+
+T = TypeVar("T")
 
 EMPTY_ALLOWS = (
     " (an empty list allows none; leave it out to allow all, or read a map of RRClaw, where it allows all, "
@@ -142,7 +144,7 @@ class ToolCatalog:
             naming: The naming template for specs without one.
             starts: Whether the server will list its tools soon.
         """
-        known = self._recall(spec, naming, starts=starts)
+        known = await _in_slices(self._recalling(spec, naming, starts=starts))
         if known is None:
             return 0
         await _learn_spelling([tool.name for tool in known.tools])
@@ -272,7 +274,7 @@ class ToolCatalog:
             starts: Whether the server will list its tools soon. If it has no cached listing, the tools that
                 are offered under its name stay until then.
         """
-        known = self._recall(spec, naming, starts=starts)
+        known = finished(self._recalling(spec, naming, starts=starts))
         if known is None and starts:
             allowed, denied = spec.allowed_tools, spec.denied_tools
             tools = self._registry.wanted(spec.name)
@@ -299,15 +301,21 @@ class ToolCatalog:
         """Return the tasks that are writing listings to the cache."""
         return self._memory.saving() if self._memory is not None else set()
 
-    def _recall(self, spec: ServerSpec, naming: str, *, starts: bool) -> _Known | None:
-        """Return the cached tools of a server, if any."""
+    def _recalling(
+        self, spec: ServerSpec, naming: str, *, starts: bool
+    ) -> Generator[None, None, _Known | None]:
+        """Return the cached tools of a server, if any; pause between slices of them."""
         if self._memory is None or not spec.enabled:
             return None
         manifest = self._memory.recall(spec)
         if manifest is None:
             return None
         entries, template = manifest.entries, spec.naming or naming
-        tools = readmit(entries, spec, template=template, make_func=self._make_func)
+        tools: list[ToolDef] = []
+        for some in slices(entries):
+            tools += readmit(some, spec, template=template, make_func=self._make_func)
+            if len(some) == SLICE:
+                yield
         if not starts:
             # The server may not list its tools for a long time, so check the cached ones now.
             self._gate.pin_checker.check_cached(spec, entries)
@@ -398,14 +406,12 @@ async def _learn_spelling(names: list[str]) -> None:
         await asyncio.to_thread(learn_spelling, names)
 
 
-async def _in_slices(
-    work: Generator[None, None, Settled], goes_on: Callable[[], bool] = lambda: True
-) -> Settled | None:
+async def _in_slices(work: Generator[None, None, T], goes_on: Callable[[], bool] = lambda: True) -> T | None:
     """Run work that pauses between its slices; return `None` if it was given up half-way."""
     while goes_on():
         try:
             next(work)
         except StopIteration as end:
-            return cast("Settled", end.value)
+            return cast("T", end.value)
         await asyncio.sleep(0)
     return None

@@ -187,12 +187,7 @@ class ToolRegistry(ToolSet):
             remote: Calls them.
             withheld: Tools that are not offered, but whose names stay reserved.
         """
-        work = self.replacing(server, tools, remote=remote, withheld=withheld)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                return cast("Settled", end.value)
+        return finished(self.replacing(server, tools, remote=remote, withheld=withheld))
 
     def replacing(
         self,
@@ -627,6 +622,15 @@ class ToolRegistry(ToolSet):
             event = NameContested(name=renamed[0][0].name, servers=tuple(servers), offered=names)
             settled.contested.append(event)
         return said
+
+
+def finished(work: Generator[None, None, T]) -> T:
+    """Do work that pauses between its slices without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
