@@ -1,7 +1,7 @@
 """Measure the parts of a start and a close of twenty servers: the CPU of each, in whatever thread it runs.
 
-The parts are those that the SDK's client does not have. `fleet` and `peers` compare the whole with other
-clients. The last lines are the memory of a new process after each import.
+The servers were started before. The parts are those that the SDK's client does not have. `fleet` and `peers`
+compare the whole with other clients. The last lines are the memory of a new process after each import.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PARTS = (
     ("  of it the record of processes", "dragoman.server.process.spawn:Ledger.add"),
     ("  of it the identity of the process", "dragoman.server.process.spawn:identify"),
     ("search for left processes", "dragoman.server.process.family:descendants"),
-    ("comparison with the pins", "dragoman.trust.pin_checker:PinChecker._checked"),
+    ("comparison with the pins", "dragoman.trust.pin_checker:PinChecker._is_known"),
+    ("known tools", "dragoman.storage.manifests:ManifestMemory.recall"),
     ("manager and supervisors", "dragoman.manager.manager:McpManager.__init__"),
     ("secrets to mask", "dragoman.trust.gate:Gate.register_secrets"),
     ("offering and withdrawing the tools", "dragoman.manager.catalog:ToolCatalog.update"),
@@ -106,7 +107,7 @@ async def _measure(tools: int, taken: defaultdict[str, float]) -> None:
             taken.clear()
             gc.collect()
             start = time.process_time()
-        async with McpManager(specs(tools), cache=False) as mcp:
+        async with McpManager(specs(tools)) as mcp:
             assert await mcp.wait_ready()
     whole = (time.process_time() - start) / ROUNDS
     print(f"{SERVERS} servers × {tools}: start and close {whole * 1e3:7.1f} ms of CPU")

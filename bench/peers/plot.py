@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PANELS = {
     "import": "import, CPU",
-    "start-20": "20 servers to all tools, time",
+    "start-20-all": "20 servers to all tools, time",
     "stdio-1-cpu": "a call over stdio, CPU",
     "stdio-32-cpu": "the same, 32 at once",
     "http-1-cpu": "a call over HTTP, CPU",

@@ -26,9 +26,9 @@ def stdio(name: str, *options: str, tools: int = 1, **fields: Any) -> dict[str, 
     return {"name": name, "command": command, **fields}
 
 
-def fleet(count: int, *, tools: int = 1) -> list[dict[str, Any]]:
-    """Return this number of working servers."""
-    return [stdio(f"s{number}", tools=tools) for number in range(count)]
+def fleet(count: int, *, tools: int = 1, name: str = "s") -> list[dict[str, Any]]:
+    """Return this number of working servers; the name is that of the first without its number."""
+    return [stdio(f"{name}{number}", tools=tools) for number in range(count)]
 
 
 def mixed(count: int) -> list[dict[str, Any]]:

@@ -26,15 +26,13 @@ class Manager:
         self._mcp: McpManager | None = None
 
     async def start(self, servers: list[Server], ready: Ready) -> dict[str, str]:
-        # No cache between runs: the other peers do not have one.
-        mcp = self._mcp = McpManager([spec(server) for server in servers], cache=False)
+        mcp = self._mcp = McpManager([spec(server) for server in servers])
         await mcp.__aenter__()
-
+        _report(mcp, ready, runs=False)
         if any(server.get("odd") for server in servers):
             await asyncio.gather(*(self._follow(mcp, server["name"], ready) for server in servers))
         elif await mcp.wait_ready():
-            for name, tools in Counter(tool.server for tool in mcp.tools()).items():
-                ready(name, tools)
+            _report(mcp, ready, runs=True)
         return {name: status.last_error or "" for name, status in mcp.status().items() if status.last_error}
 
     async def _follow(self, mcp: McpManager, name: str, ready: Ready) -> None:
@@ -52,6 +50,12 @@ class Manager:
     async def stop(self) -> None:
         if self._mcp is not None:
             await self._mcp.shutdown()
+
+
+def _report(mcp: McpManager, ready: Ready, *, runs: bool) -> None:
+    """Report the tools of all servers; before the servers run, those of the last listing."""
+    for name, tools in Counter(tool.server for tool in mcp.tools()).items():
+        ready(name, tools, runs=runs)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
-    Ready = Callable[[str, int], None]
+    class Ready(Protocol):
+        def __call__(self, name: str, tools: int, *, runs: bool = True) -> None: ...
+
     Server = dict[str, Any]
 
 
@@ -29,7 +31,11 @@ class Peer(Protocol):
     """The interface of a script."""
 
     async def start(self, servers: list[Server], ready: Ready) -> dict[str, str]:
-        """Connect to all servers; call `ready` with the number of tools of each server; return failures."""
+        """Connect to all servers, and return failures.
+
+        `ready` is called with the number of tools of each server that can be called. A peer that knows them
+        earlier also calls it before, with `runs=False`.
+        """
         ...
 
     async def call(self, server: str, text: str, timeout: float | None = None) -> str:
@@ -69,14 +75,18 @@ class _Bench:
     async def start(self, servers: list[Server], deadline: float) -> dict[str, Any]:
         self._peer = self._make()
         gc.collect()
+        known: dict[str, float] = {}
         came: dict[str, tuple[float, int]] = {}
         began, cpu = time.perf_counter(), time.process_time()
 
-        def ready(name: str, tools: int) -> None:
-            came[name] = (time.perf_counter() - began, tools)
+        def ready(name: str, tools: int, *, runs: bool = True) -> None:
+            now = time.perf_counter() - began
+            known.setdefault(name, now)
+            if runs:
+                came[name] = (now, tools)
 
         outcome = await _within(deadline, lambda: self._peer.start(servers, ready))
-        return {**outcome, "cpu": time.process_time() - cpu, "ready": came}
+        return {**outcome, "cpu": time.process_time() - cpu, "ready": came, "known": known}
 
     async def stop(self, deadline: float) -> dict[str, Any]:
         cpu = time.process_time()

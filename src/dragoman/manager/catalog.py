@@ -7,14 +7,18 @@ pins withhold is not offered, but keeps its name. The catalog never connects to 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from typing import TYPE_CHECKING, Any, cast
+import marshal
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.model import RemoteTool
-from dragoman.struct import MutableStruct, Struct
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
-from dragoman.tools.registry import SLICE
+from dragoman.tools.registry import SLICE, Settled, finished, slices
+from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -23,11 +27,13 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, ToolDef, ToolResult
     from dragoman.storage.manifests import ManifestMemory
     from dragoman.tools.definition import MakeFunc, Rejected
-    from dragoman.tools.registry import RemoteCall, Settled, ToolRegistry
+    from dragoman.tools.registry import RemoteCall, ToolRegistry
     from dragoman.trust.gate import Gate
     from dragoman.trust.limits import Limits
 
 logger = logging.getLogger("dragoman")
+
+T = TypeVar("T")
 
 EMPTY_ALLOWS = (
     " (an empty list allows none; leave it out to allow all, or read a map of RRClaw, where it allows all, "
@@ -50,23 +56,39 @@ class AsyncRemoteTool(RemoteTool):
         return result.raise_for_error().text
 
 
+class _Recalled(Struct):
+    """The tools of a server from the last run."""
+
+    digest: str
+    """The hash of the listing that they were made from; empty if it is not known."""
+    spec: ServerSpec
+    template: str
+    tools: list[ToolDef]
+    withheld: frozenset[str]
+
+
 class _Known(Struct):
     """The tools of a server, under the names that they ask for."""
 
     tools: Sequence[ToolDef] = ()
     withheld: Sequence[ToolDef] = ()
     """Not offered, but their names stay reserved."""
+    recalled: _Recalled | None = None
 
 
 class _Read(MutableStruct):
-    """A long listing that was read ahead of `update`."""
+    """A listing; a long one is read ahead of `update`."""
 
     listing: Sequence[dict[str, Any]]
     spec: ServerSpec
     template: str
     limits: Limits
-    tools: list[ToolDef]
-    rejected: list[Rejected]
+    digest: str = ""
+    """Its hash; empty if it is not needed, or has none."""
+    tools: list[ToolDef] = field(default_factory=list["ToolDef"])
+    rejected: list[Rejected] = field(default_factory=list["Rejected"])
+    is_recalled: bool = False
+    """Whether it is the listing of the last run, so that the registry holds its tools already."""
     withheld: frozenset[str] = frozenset()
     settled: Settled | None = None
     """What its registration has changed; `None` if the registry does not hold exactly these tools."""
@@ -109,6 +131,8 @@ class ToolCatalog:
         """The filters that leave no tool of a server, by server."""
         self._read: dict[str, _Read] = {}
         """The long listings in use, by server."""
+        self._recalled: dict[str, _Recalled] = {}
+        """What the registry holds from the last run, by server."""
 
     async def load_cached(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer the tools that a server listed in the last run; return how many are offered.
@@ -120,10 +144,11 @@ class ToolCatalog:
             naming: The naming template for specs without one.
             starts: Whether the server will list its tools soon.
         """
-        known = self._recall(spec, naming, starts=starts)
+        known = await _in_slices(self._recalling(spec, naming, starts=starts))
         if known is None:
             return 0
         await _learn_spelling([tool.name for tool in known.tools])
+        self._note(spec.name, known)
         self._publish_each(self._registry.arrange(self._order()).contested)
         settled = await _in_slices(self._replacing(spec.name, known))
         self._publish_each(settled.contested if settled is not None else ())
@@ -151,14 +176,20 @@ class ToolCatalog:
         await _learn_spelling([spec.name, *(str(raw.get("name")) for raw in listing)])
         if len(listing) <= SLICE:
             return
-        read = _Read(listing, spec, spec.naming or naming, self._gate.limits_of(spec), [], [])
+        read = _Read(listing, spec, spec.naming or naming, self._gate.limits_of(spec))
+        for _ in self._hashing(read):
+            await asyncio.sleep(0)  # the other tasks run now
+        if self._take_recalled(read):
+            self._read[spec.name] = read
+            return
         for start in range(0, len(listing), SLICE):
             tools, rejected = self._admit(read, listing[start : start + SLICE])
             read.tools += tools
             read.rejected += rejected
-            await asyncio.sleep(0)  # the other tasks run now
+            await asyncio.sleep(0)
         if not is_current():
             return
+        self._note(spec.name, _Known())
         self._read[spec.name] = read
         read.withheld = self._withheld(spec, read.tools)
         self.arrange()
@@ -192,8 +223,10 @@ class ToolCatalog:
         read = self._read.get(spec.name)
         asked = (spec, spec.naming or naming, limits)
         if read is None or read.listing is not listing or (read.spec, read.template, read.limits) != asked:
-            read = _Read(listing, *asked, [], [])
-            read.tools, read.rejected = self._admit(read, listing)
+            read = _Read(listing, *asked)
+            deque(self._hashing(read), 0)
+            if not self._take_recalled(read):
+                read.tools, read.rejected = self._admit(read, listing)
         tools, rejected = read.tools, read.rejected
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
@@ -201,12 +234,15 @@ class ToolCatalog:
         if not is_current:
             return len(tools)
         if self._memory is not None and is_private:
-            self._memory.keep(spec, None)
+            self._memory.forget(spec)
         elif self._memory is not None and is_ready:
             useless = {one.tool for one in rejected}
             usable = [raw for raw in listing if str(raw.get("name")) not in useless]
             fill_in_schemas({"tools": usable})
-            self._memory.keep(spec, usable)
+            if read.is_recalled:
+                self._memory.keep_known(spec)
+            else:
+                self._memory.keep(spec, usable, "" if rejected else read.digest)
         self._registry.limit_descriptions(spec.name, limits.description_chars)
         withheld = self._withheld(spec, tools)
         settled, read.settled = read.settled, None
@@ -238,7 +274,7 @@ class ToolCatalog:
             starts: Whether the server will list its tools soon. If it has no cached listing, the tools that
                 are offered under its name stay until then.
         """
-        known = self._recall(spec, naming, starts=starts)
+        known = finished(self._recalling(spec, naming, starts=starts))
         if known is None and starts:
             allowed, denied = spec.allowed_tools, spec.denied_tools
             tools = self._registry.wanted(spec.name)
@@ -265,18 +301,63 @@ class ToolCatalog:
         """Return the tasks that are writing listings to the cache."""
         return self._memory.saving() if self._memory is not None else set()
 
-    def _recall(self, spec: ServerSpec, naming: str, *, starts: bool) -> _Known | None:
-        """Return the cached tools of a server, if any."""
+    def _recalling(
+        self, spec: ServerSpec, naming: str, *, starts: bool
+    ) -> Generator[None, None, _Known | None]:
+        """Return the cached tools of a server, if any; pause between slices of them."""
         if self._memory is None or not spec.enabled:
             return None
-        entries = self._memory.recall(spec)
-        if entries is None:
+        manifest = self._memory.recall(spec)
+        if manifest is None:
             return None
-        tools = readmit(entries, spec, template=spec.naming or naming, make_func=self._make_func)
+        entries, template = manifest.entries, spec.naming or naming
+        tools: list[ToolDef] = []
+        for some in slices(entries):
+            tools += readmit(some, spec, template=template, make_func=self._make_func)
+            if len(some) == SLICE:
+                yield
         if not starts:
             # The server may not list its tools for a long time, so check the cached ones now.
             self._gate.pin_checker.check_cached(spec, entries)
-        return self._split(spec, tools, self._gate.pin_checker.matches(spec, entries))
+        withheld = self._gate.pin_checker.matches(spec, entries)
+        recalled = _Recalled(manifest.digest, spec, template, tools, withheld)
+        return self._split(spec, tools, withheld).replace(recalled=recalled)
+
+    def _note(self, server: str, known: _Known) -> None:
+        """Note which tools of a server the registry gets now."""
+        self._read.pop(server, None)
+        self._recalled.pop(server, None)
+        if known.recalled is not None:
+            self._recalled[server] = known.recalled
+
+    def _take_recalled(self, read: _Read) -> bool:
+        """Take the tools of the last run for an unchanged listing; return whether it is one.
+
+        Its manifest was written by this version, with the same limits, and no definition was rejected.
+        """
+        known = self._recalled.get(read.spec.name)
+        if known is None or not read.digest:
+            return False
+        if (known.digest, known.spec, known.template) != (read.digest, read.spec, read.template):
+            return False
+        read.tools, read.withheld, read.settled = known.tools, known.withheld, Settled()
+        read.is_recalled = True
+        return True
+
+    def _hashing(self, read: _Read) -> Generator[None]:
+        """Compute the hash of a listing in slices."""
+        if self._memory is None:
+            return
+        found = hashlib.sha256(f"{VERSION} {read.limits}".encode())
+        some: Any
+        for some in slices(read.listing):
+            try:
+                # It is three times as fast as `json`; its second format is the same in every process.
+                found.update(marshal.dumps(some, 2))
+            except ValueError:  # It is nested too deeply.
+                return
+            yield
+        read.digest = found.hexdigest()
 
     def _split(self, spec: ServerSpec, tools: Sequence[ToolDef], withheld: frozenset[str]) -> _Known:
         """Separate the withheld tools of a server from the others, and record them for error messages."""
@@ -288,7 +369,7 @@ class ToolCatalog:
 
     def _replace(self, server: str, known: _Known) -> int:
         """Offer exactly these tools of a server; return how many got a name."""
-        self._read.pop(server, None)
+        self._note(server, known)
         self.arrange()
         self._publish_changes(
             self._registry.replace_server(server, known.tools, remote=self._remote, withheld=known.withheld)
@@ -325,14 +406,12 @@ async def _learn_spelling(names: list[str]) -> None:
         await asyncio.to_thread(learn_spelling, names)
 
 
-async def _in_slices(
-    work: Generator[None, None, Settled], goes_on: Callable[[], bool] = lambda: True
-) -> Settled | None:
+async def _in_slices(work: Generator[None, None, T], goes_on: Callable[[], bool] = lambda: True) -> T | None:
     """Run work that pauses between its slices; return `None` if it was given up half-way."""
     while goes_on():
         try:
             next(work)
         except StopIteration as end:
-            return cast("Settled", end.value)
+            return cast("T", end.value)
         await asyncio.sleep(0)
     return None

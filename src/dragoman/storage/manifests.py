@@ -1,10 +1,10 @@
 """Manifests: the last tool listing of each server, so that its tools are known before it is connected.
 
-A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format and a
-checksum, the second the definitions without their schemas; then comes one line for the schemas of each
-definition, which is decoded only when it is used. Only the owner can read it. It holds no secrets: values of
-variables are not part of the fingerprint, and a listing that shows a secret is not kept. It is not kept in
-part either: a tool that is missing there would be unknown to a caller.
+A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format, a checksum
+and a hash of the listing as the server sent it, the second the definitions without their schemas; then comes
+one line for the schemas of each definition, which is decoded only when it is used. Only the owner can read
+it. It holds no secrets: values of variables are not part of the fingerprint, and a listing that shows a
+secret is not kept. It is not kept in part either: a tool that is missing there would be unknown to a caller.
 
 An unusable manifest is ignored with one warning, and the next listing replaces it. Errors of the disk are
 never raised.
@@ -19,8 +19,9 @@ import os
 import stat
 import time
 import zlib
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 from dragoman.storage.files import cache_folder, private_folder, write_atomically
 
@@ -31,21 +32,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-VERSION = 2
-_READ = (1, 2)
-"""Version 1 is that of dragoman 0.2: a tool that shows a secret may be missing until the next listing."""
+VERSION = 3
+_READ = (1, 2, 3)
+"""Version 1 is that of dragoman 0.2: a tool that shows a secret may be missing until the next listing. The
+versions before 3 have no hash."""
 MAX_BYTES = 8 * 2**20
 """A larger manifest is not written and not read."""
 MAX_MANIFESTS = 256
 """Beyond this, the least recently used ones are removed."""
 DAY = 86_400.0
 
+_HASHED = 3
+"""The first version with a hash."""
+SAVE_PAUSE = 0.1
+"""Seconds in which listings are collected before they are written."""
 _MAGIC = b"dragoman manifest "
 _SUFFIX = ".manifest"
 _SCHEMA_KEYS = ("inputSchema", "outputSchema")
 
 Entry: TypeAlias = tuple[dict[str, Any], str]
 """A definition without its schemas, and both schemas as a JSON array."""
+
+
+class Manifest(NamedTuple):
+    """What was remembered of a server."""
+
+    entries: list[Entry]
+    digest: str = ""
+    """The hash of the listing that they were made from; empty if they say less than it."""
 
 
 class _UnusableError(Exception):
@@ -66,8 +80,13 @@ class ManifestCache:
 
     def read(self, key: str) -> list[Entry] | None:
         """Return the entries of a manifest; `None` if it is missing or unusable."""
+        found = self.recall(key)
+        return None if found is None else found.entries
+
+    def recall(self, key: str) -> Manifest | None:
+        """Return a manifest; `None` if it is missing or unusable."""
         try:
-            return _entries(self._content(self._path(key)))
+            return _manifest(self._content(self._path(key)))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as exc:
@@ -81,6 +100,7 @@ class ManifestCache:
         key: str,
         listing: Iterable[Mapping[str, Any]],
         *,
+        digest: str = "",
         hides: Callable[[str], bool] = lambda _: False,
     ) -> bool:
         """Write a server's listing, unless it is the same as the one on disk.
@@ -88,12 +108,13 @@ class ManifestCache:
         Args:
             key: The fingerprint.
             listing: The usable definitions as the server sent them.
+            digest: The hash of the whole listing, if all of it is usable.
             hides: Returns whether a text shows a secret; such a listing is not kept.
 
         Returns:
             Whether the file was written.
         """
-        content = _encoded(listing)
+        content = _encoded(listing, digest)
         path = self._path(key)
         try:
             if len(content) > MAX_BYTES or hides(content.decode()):
@@ -110,6 +131,14 @@ class ManifestCache:
             self._warn(key, f"cannot be written: {exc.strerror}")
             return False
         return True
+
+    def clean(self, key: str, hides: Callable[[str], bool]) -> None:
+        """Remove a manifest that shows a secret: one that was not known when it was written."""
+        try:
+            if hides(self._content(self._path(key)).decode("ascii", "replace")):
+                self.forget(key)
+        except (OSError, _UnusableError):
+            return
 
     def forget(self, key: str) -> None:
         """Remove a manifest."""
@@ -179,36 +208,70 @@ class ManifestMemory:
         self._cache = cache
         self._key = key
         self._hides = hides
-        self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]] | None]] = {}
+        self._keys: dict[str, tuple[ServerSpec, str]] = {}
+        self._unsaved: dict[str, Callable[[], object]] = {}
         self._saving: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
 
-    def recall(self, spec: ServerSpec) -> list[Entry] | None:
+    def recall(self, spec: ServerSpec) -> Manifest | None:
         """Return the last listing of a server, if there is one."""
-        return self._cache.read(self._key(spec))
+        return self._cache.recall(self._key_of(spec))
 
-    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]] | None) -> None:
-        """Remember a listing of usable definitions, or forget it; a task writes it later."""
-        self._unsaved[spec.name] = (spec, listing)
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._save(), name="dragoman manifests")
+    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]], digest: str = "") -> None:
+        """Remember a listing of usable definitions; a task writes it later.
+
+        Args:
+            spec: The server.
+            listing: The definitions.
+            digest: The hash of the whole listing, if all of it is usable.
+        """
+        write = partial(self._cache.write, digest=digest, hides=self._hides)
+        self._do_later(spec, partial(write, self._key_of(spec), listing))
+
+    def keep_known(self, spec: ServerSpec) -> None:
+        """Go on remembering a listing that has not changed, unless it shows a secret by now."""
+        self._do_later(spec, partial(self._cache.clean, self._key_of(spec), self._hides))
+
+    def forget(self, spec: ServerSpec) -> None:
+        """Forget the listing of a server."""
+        self._do_later(spec, partial(self._cache.forget, self._key_of(spec)))
+
+    def _key_of(self, spec: ServerSpec) -> str:
+        known = self._keys.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = self._keys[spec.name] = (spec, self._key(spec))
+        return known[1]
+
+    def _do_later(self, spec: ServerSpec, job: Callable[[], object]) -> None:
+        self._unsaved[spec.name] = job
+        if self._due is None and (self._saving is None or self._saving.done()):
+            # Servers that start at once list at once: one thread writes for all of them.
+            self._due = asyncio.get_running_loop().call_later(SAVE_PAUSE, self._begin)
 
     def saving(self) -> set[asyncio.Task[None]]:
-        """Return the task that is still writing, if there is one."""
+        """Write now what is left, and return the task that does it."""
+        if self._due is not None:
+            self._begin()
         return {self._saving} if self._saving is not None else set()
+
+    def _begin(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        self._saving = asyncio.create_task(self._save(), name="dragoman manifests")
 
     async def _save(self) -> None:
         while self._unsaved:
-            spec, listing = self._unsaved.pop(next(iter(self._unsaved)))
-            await asyncio.to_thread(self._write, spec, listing)
-
-    def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]] | None) -> None:
-        if listing is None:
-            self._cache.forget(self._key(spec))
-            return
-        self._cache.write(self._key(spec), listing, hides=self._hides)
+            jobs, self._unsaved = self._unsaved, {}
+            await asyncio.to_thread(_do_all, jobs.values())
 
 
-def _encoded(listing: Iterable[Mapping[str, Any]]) -> bytes:
+def _do_all(jobs: Iterable[Callable[[], object]]) -> None:
+    for job in jobs:
+        job()
+
+
+def _encoded(listing: Iterable[Mapping[str, Any]], digest: str) -> bytes:
     pairs: list[tuple[str, str]] = []
     for raw in listing:
         try:
@@ -219,10 +282,10 @@ def _encoded(listing: Iterable[Mapping[str, Any]]) -> bytes:
         pairs.append((head, both))
     heads, schemas = [head for head, _ in pairs], [both for _, both in pairs]
     body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
-    return _head_line(body) + body
+    return _head_line(body, digest) + body
 
 
-def _entries(content: bytes) -> list[Entry]:
+def _manifest(content: bytes) -> Manifest:
     first, _, body = content.partition(b"\n")
     if not first.startswith(_MAGIC):
         msg = "is damaged"
@@ -231,7 +294,8 @@ def _entries(content: bytes) -> list[Entry]:
     if version is None:
         msg = "was written by another version"
         raise _UnusableError(msg)
-    if _head_line(body, version) != first + b"\n":
+    digest = first.rpartition(b" ")[2].decode("ascii", "replace") if version >= _HASHED else ""
+    if _head_line(body, digest, version) != first + b"\n":
         msg = "is damaged"
         raise _UnusableError(msg)
     line, *schemas = body.decode("ascii", "replace").split("\n")
@@ -242,7 +306,7 @@ def _entries(content: bytes) -> list[Entry]:
     if not _are_heads(heads) or len(heads) != len(schemas):
         msg = "is damaged"
         raise _UnusableError(msg)
-    return list(zip(heads, schemas, strict=True))
+    return Manifest(list(zip(heads, schemas, strict=True)), digest.strip("-"))
 
 
 def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
@@ -252,8 +316,11 @@ def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
     )
 
 
-def _head_line(body: bytes, version: int = VERSION) -> bytes:
-    return _MAGIC + b"%d %08x\n" % (version, zlib.crc32(body))
+def _head_line(body: bytes, digest: str, version: int = VERSION) -> bytes:
+    if version < _HASHED:
+        return _MAGIC + b"%d %08x\n" % (version, zlib.crc32(body))
+    word = (digest or "-").encode("ascii", "replace")
+    return _MAGIC + b"%d %08x %b\n" % (version, zlib.crc32(word + body), word)
 
 
 def _json(value: object) -> str:

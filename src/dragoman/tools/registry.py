@@ -187,12 +187,7 @@ class ToolRegistry(ToolSet):
             remote: Calls them.
             withheld: Tools that are not offered, but whose names stay reserved.
         """
-        work = self.replacing(server, tools, remote=remote, withheld=withheld)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                return cast("Settled", end.value)
+        return finished(self.replacing(server, tools, remote=remote, withheld=withheld))
 
     def replacing(
         self,
@@ -211,8 +206,8 @@ class ToolRegistry(ToolSet):
         keys: dict[str, None] = {}
         wanted: dict[Pair, ToolDef] = {}
         held: set[Pair] = set()
-        given = [(some, False) for some in _slices(list(tools))]
-        given += [(some, True) for some in _slices(list(withheld))]
+        given = [(some, False) for some in slices(list(tools))]
+        given += [(some, True) for some in slices(list(withheld))]
         for some, is_withheld in given:
             for tool in some:
                 pair = _pair(tool)
@@ -222,7 +217,7 @@ class ToolRegistry(ToolSet):
                     held.add(pair)
             if len(some) == SLICE:
                 yield
-        for some in _slices(list(self._servers.get(server, {}).values())):
+        for some in slices(list(self._servers.get(server, {}).values())):
             for claim in some:
                 tool = wanted.get(claim.pair)
                 is_same = tool is claim.tool or tool == claim.tool
@@ -232,13 +227,13 @@ class ToolRegistry(ToolSet):
                 self._change()
             if len(some) == SLICE:
                 yield
-        for some in _slices(sorted(wanted)):
+        for some in slices(sorted(wanted)):
             for pair in some:
                 if pair not in self._claims:
                     keys[self._claim(_Claim(pair, wanted[pair], remote, pair in held))] = None
             if len(some) == SLICE:
                 yield
-        for some in _slices(list(keys)):
+        for some in slices(list(keys)):
             self._settle(some, settled)
             if len(some) == SLICE:
                 yield
@@ -629,7 +624,17 @@ class ToolRegistry(ToolSet):
         return said
 
 
-def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def finished(work: Generator[None, None, T]) -> T:
+    """Do work that pauses between its slices without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Return the items in slices, between which the event loop runs."""
     return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
 
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-AT_ONCE = 2
-"""Listings that are checked at the same time, if they are offered before their check."""
+PAUSE = 0.1
+"""Seconds in which listings that are offered before their check are collected, to be checked together."""
 
 
 class Changes(list[PinChange]):
@@ -112,6 +112,7 @@ class PinChecker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: dict[str, tuple[ServerSpec, _Offer]] = {}
         """Listings that are offered before their check, by server."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def trust(self, spec: ServerSpec) -> Trust:
         """Return the effective `trust` of a server."""
@@ -151,9 +152,10 @@ class PinChecker:
             offer.verdict = None
             await self._check_offer(spec, offer)
         else:
+            # Servers that are starting need the processor more.
             self._due[spec.name] = spec, offer
-            if len(self._tasks) < AT_ONCE:
-                self._begin(self._check_due())
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(PAUSE, self._check_due_now)
 
     async def vet_prompts(self, spec: ServerSpec, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Check a new listing of prompts and wait for the result."""
@@ -286,18 +288,38 @@ class PinChecker:
         self._offers.pop(server, None)
 
     def looking(self) -> set[asyncio.Task[None]]:
-        """Return the checks that are still running."""
+        """Begin the checks that are due, and return those that are running."""
+        self._check_due_now()
         return set(self._tasks)
 
     def _verdict(self, spec: ServerSpec) -> Verdict | None:
         offer = self._offers.get(spec.name)
         return None if offer is None else offer.verdict
 
-    async def _check_due(self) -> None:
-        # A few at a time: servers that are starting need the processor more.
-        while self._due:
-            spec, offer = self._due.pop(next(iter(self._due)))
-            await self._check_offer(spec, offer)
+    def _check_due_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            due, self._due = self._due, {}
+            self._begin(self._check_due(list(due.values())))
+
+    async def _check_due(self, due: list[tuple[ServerSpec, _Offer]]) -> None:
+        """Check listings: those that are as they were when they were checked last in one thread."""
+        listed = [(offer.tools, offer.prompts) for _, offer in due]
+        are_known = await asyncio.to_thread(lambda: [self._is_known(*one) for one in due])
+        for (spec, offer), (tools, prompts), is_known in zip(due, listed, are_known, strict=True):
+            if offer.tools is not tools or offer.prompts is not prompts:
+                continue  # it is due again, or was checked with its prompts
+            if is_known:
+                offer.pins, offer.verdict, offer.reported = None, Verdict(trust=self.trust(spec)), ""
+            else:
+                await self._check_offer(spec, offer)
+
+    def _is_known(self, spec: ServerSpec, offer: _Offer) -> bool:
+        try:
+            return self._pins().is_as_checked(spec, _digest(offer))
+        except Exception:  # noqa: BLE001 -- the check of this one listing says what is wrong
+            return False
 
     async def _check_offer(self, spec: ServerSpec, offer: _Offer, *, keeps: bool = False) -> None:
         # One check at a time, so that an older listing never overwrites a newer result.
@@ -324,9 +346,7 @@ class PinChecker:
         A listing that was compared with the same lock files before, and had no changes, has none now.
         """
         store = self._pins()
-        said = [offer.tools, offer.prompts, offer.instructions, offer.declared]
-        # `marshal` is three times as fast as `json`; its second format is the same in every process.
-        digest = hashlib.sha256(marshal.dumps(said, 2)).hexdigest()
+        digest = _digest(offer)
         if not keeps and store.is_as_checked(spec, digest):
             return None, Verdict(trust=self.trust(spec))
         now = pins_of(
@@ -398,6 +418,13 @@ class PinChecker:
         task = asyncio.create_task(job, name="dragoman pins")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _digest(offer: _Offer) -> str:
+    """Return the hash of what a server offers."""
+    said = [offer.tools, offer.prompts, offer.instructions, offer.declared]
+    # `marshal` is three times as fast as `json`; its second format is the same in every process.
+    return hashlib.sha256(marshal.dumps(said, 2)).hexdigest()
 
 
 def declared_by(handlers: Handlers | None, server: str) -> str:

@@ -58,7 +58,10 @@ async def test_an_answer_that_never_comes_is_seen_as_hanging(tmp_path: Path) -> 
 
 
 SPEEDS: dict[Callable[[Sequence[Peer], Effort, str], AsyncGenerator[Row]], list[str]] = {
-    speed.starts: ["start-2", "start-cpu-2", "list", "close-2"],
+    speed.starts: [
+        *("start-2-all", "first-2-all", "start-2-known", "start-2-cpu", "first-2-cpu"),
+        *("start-list-whole_cpu", "first-list-whole_cpu", "start-2-close"),
+    ],
     speed.mixed_starts: ["mixed-4"],
     speed.cold_starts: ["cold-5"],
     speed.calls: [

@@ -38,7 +38,7 @@ def test_rows_where_another_is_ahead_are_listed_with_what_is_known() -> None:
     lines = [line for line in section.splitlines() if line]
     assert len(lines) == 4
     assert lines[0].startswith(
-        "- *Start to all tools*, the row start-20: SDK `Client` is level (0.98 ×). The servers' own"
+        "- *Start to all tools*, the row start-20-all: SDK `Client` is level (0.98 ×). The servers' own"
     )
     assert lines[1].startswith("- *Memory*, the row memory-stdio: SDK `Client` needs 0.78 × of it. ")
     assert lines[3].startswith("- *Failures*, processes left: `fastmcp` does better. ")

@@ -29,7 +29,7 @@ def test_a_ratio_needs_both_figures() -> None:
 
 
 def test_the_floor_is_ahead_of_no_peer_and_a_close_one_is_level() -> None:
-    row = row_of(recorded(), "start-20")
+    row = row_of(recorded(), "start-20-all")
     assert row.ahead() == {}
     assert row.level() == {"sdk-client": pytest.approx(0.98)}
 

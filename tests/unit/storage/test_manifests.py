@@ -82,7 +82,7 @@ def damage(content: bytes, how: str) -> bytes:
         case "another file":
             return b'{"mcpServers": {}}'
         case _:
-            return content.replace(b"manifest 2 ", b"manifest 3 ", 1)
+            return content.replace(b"manifest 3 ", b"manifest 4 ", 1)
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "flipped", "another file", "another version"])
@@ -107,7 +107,7 @@ def test_right_checksum_over_wrong_content_does_no_harm(
     manifests: ManifestCache, line: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     manifests.write("key", LISTING)
-    the_file(manifests).write_bytes(cache._head_line(line) + line)
+    the_file(manifests).write_bytes(cache._head_line(line, "") + line)
     assert manifests.read("key") is None
     assert len(caplog.records) == 1
 

@@ -78,6 +78,34 @@ async def test_a_look_that_fails_withholds_everything(
     assert "could not compare its tools" in caplog.text
 
 
+async def test_listings_that_come_together_are_compared_in_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = [WARN, WARN.replace(name="other")]
+    first, again = Board(tmp_path).board, Board(tmp_path).board
+    run = asyncio.to_thread
+    threads: list[object] = []
+
+    async def counted(work: Any, *args: Any) -> Any:
+        threads.append(work)
+        return await run(work, *args)
+
+    monkeypatch.setattr("dragoman.trust.pin_checker.asyncio.to_thread", counted)
+    # A listing that is not known gets a check of its own besides.
+    for board, expected in ((first, 3), (again, 1)):
+        threads.clear()
+        for spec in servers:
+            await board.check_listing(spec, [tool()], "")
+        await asyncio.gather(*board.looking())
+        assert len(threads) == expected
+    assert (again.changes("s"), again.changes("other"), caplog.text) == ([], [], "")
+    for spec, entry in zip(servers, (tool(), tool(description="Other.")), strict=True):
+        await again.check_listing(spec, [entry], "")
+    await asyncio.gather(*again.looking())
+    assert again.changes("s") == []
+    assert [change.name for change in again.changes("other")] == ["t"]
+
+
 async def test_approving_needs_a_look(tmp_path: Path) -> None:
     board = Board(tmp_path).board
     for spec in (STRICT, OFF):

@@ -29,7 +29,7 @@ MAX_ABOUT_CHARS = 1_000
 MAX_PARAMETER_CHARS = 600
 MAX_QUERY_CHARS = 2_000
 MAX_QUERIES = 8
-SLICE = 4
+SLICE = 8
 """Tools whose vectors are computed at once; between two slices the thread can stop."""
 STORED = 64
 """Tools whose vectors are written to the cache at once."""
@@ -393,10 +393,17 @@ class ToolIndex:
             if self._closed.is_set():
                 break
             some = missing[at : at + SLICE]
-            texts = [entry.meanings[0] for entry in some] + [entry.meanings[1] for entry in some]
-            encoded = model.encode(texts)
-            means = ((encoded[: len(some)] + encoded[len(some) :]) / 2).astype(numpy.float16)
-            new.update({entry.key: row for entry, row in zip(some, means, strict=True)})
+            texts = sorted((text for entry in some for text in entry.meanings), key=len)
+            # Texts of similar lengths at once: the shorter ones cost as much as the longest.
+            half = [texts[: len(some)], texts[len(some) :]]
+            rows = {
+                text: row
+                for part in half
+                for text, row in zip(part, model.encode(part, most=vectors.TOOL_TOKENS), strict=True)
+            }
+            for entry in some:
+                one, other = entry.meanings
+                new[entry.key] = ((rows[one] + rows[other]) / 2).astype(numpy.float16)
             if len(new) >= STORED:
                 self._learn(new)
                 new = {}
