@@ -9,10 +9,12 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
+import click
+
 from dragoman.cli.exits import Exit, code_of_status
 from dragoman.cli.options import typed
 from dragoman.cli.output import cut, safe, terminal_width, warn
-from dragoman.cli.remote import current_command
+from dragoman.cli.remote import GoAloneError, current_command
 from dragoman.config.load import refused
 from dragoman.errors import (
     AuthRequiredError,
@@ -233,6 +235,8 @@ async def connected(
         once: Whether to connect each server only once, within its own time limit.
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
+    if len(specs) == 1 and not options.json:
+        await _ask_inputs(settings, specs)
     if (command := current_command.get()) is not None:
         async with _kept_by_daemon(command, options, settings, specs, handlers, default_trust) as live:
             await _wait(live, live.names, on_settled)
@@ -257,6 +261,26 @@ async def connected(
         await _wait(live, names, on_settled)
         yield live
         show.text = "closing"
+
+
+async def _ask_inputs(settings: Settings, specs: Sequence[ServerSpec]) -> None:
+    """Ask at the terminal for the inputs that a server needs and that were never answered."""
+    from dragoman.config.templates import input_ids
+
+    if not input_ids(specs[0]) or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    from dragoman.cli.session.line_editor import TerminalAsker
+    from dragoman.cli.session.questions import AbandonedError, ask_inputs, unanswered
+    from dragoman.cli.session.screen import Screen
+
+    if not unanswered(settings, specs[0]):
+        return
+    if current_command.get() is not None:
+        raise GoAloneError  # the question needs the client's own terminal
+    try:
+        await ask_inputs(TerminalAsker(Screen()), settings, specs)
+    except AbandonedError:
+        raise click.Abort from None
 
 
 @asynccontextmanager

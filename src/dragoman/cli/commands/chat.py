@@ -115,18 +115,17 @@ async def _open(
     from dragoman.manager.manager import McpManager
 
     provider, why = await choose_model(model, os.environ)
-    inputs: dict[str, str] = {}
     if asker is not None:
         settings = options.load()
         try:
             await approve_project(asker, settings)
-            inputs = await ask_inputs(asker, options.load())
+            settings = options.load()
+            await ask_inputs(asker, settings, settings.servers)
         except AbandonedError:
             raise click.Abort from None
     talk: list[Conversation] = []
     consent = Consent(asker, lambda server: rule_file(options, mcp, server)) if asker is not None else None
     how: dict[str, Any] = {
-        "inputs": inputs,
         "handlers": _handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
         "call_log": options.load().call_log is not False,
         "default_trust": "ask" if consent is not None else "warn",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import shlex
 import time
 from collections import deque
 from contextlib import AsyncExitStack
@@ -241,6 +242,9 @@ class Authorizer:
         """
         if self._exposed:
             raise self._exposed_error()
+        if ui.only_token and ui.token is not None:
+            await self._keep_token(await ui.token())
+            return
         answer = await self._probe()
         # Only logins that a server causes count against the limit.
         self._logins.clear()
@@ -256,7 +260,31 @@ class Authorizer:
         finally:
             if prompt.task is not None and prompt.task.cancelling() and self._prompt is prompt:
                 self._prompt = None  # the next caller starts a new login
-        self._raise_outcome(prompt)
+        try:
+            self._raise_outcome(prompt)
+        except AuthRequiredError as exc:
+            if exc.reason != "no_oauth" or ui.token is None:
+                raise
+            await self._keep_token(await ui.token())
+
+    async def _keep_token(self, given: str) -> None:
+        """Keep a token that a person got elsewhere, in place of a login.
+
+        Raises:
+            AuthRequiredError: It is not a token, or it cannot be stored.
+        """
+        token = given.strip().removeprefix("Bearer ").strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            msg = "a token is one word of ASCII characters"
+            raise self._required(msg, hint="copy it again, without what stands around it")
+        login = Login(access_token=token)
+        try:
+            async with self._store.locked():
+                await self._store.save(login)
+        except StoreError as exc:
+            raise self._required(str(exc), hint="") from None
+        self._loaded = True
+        self._adopt(login)
 
     async def begin(self) -> str:
         """Begin a login, or join the one in progress, and return the address that a person has to open.
@@ -515,6 +543,10 @@ class Authorizer:
         except FetchError as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
+        except flow.NoLoginError as exc:
+            raise self._no_login_error(
+                str(exc), is_registered_elsewhere=not str(exc).startswith(flow.NO_OAUTH)
+            ) from None
         except (flow.LoginError, ForbiddenTargetError, prompts.CallbackError, StoreError) as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise self._required(msg, hint="") from None
@@ -571,11 +603,21 @@ class Authorizer:
         hint = "use an https address; `allow_http` is only for headers of the entry"
         return self._required(msg, hint=hint)
 
+    def _no_login_error(self, why: str, *, is_registered_elsewhere: bool) -> AuthRequiredError:
+        msg = f"cannot log in to `{self.server}`: {why}"
+        hint = f"run `dragoman login {shlex.quote(self.server)} --with-token`, which asks for a token"
+        if is_registered_elsewhere:
+            hint += "; or set `auth.client_id` of a client that the server knows"
+        error = self._required(msg, hint=hint)
+        error.reason = "no_oauth"
+        return error
+
     def _required(self, msg: str = "", *, url: str = "", hint: str | None = None) -> AuthRequiredError:
         if hint is None:
-            hint = f"run: dragoman login {self.server}{', or open the address in `url`' if url else ''}"
+            address = ", or open the address in `url`" if url else ""
+            hint = f"run `dragoman login {shlex.quote(self.server)}`{address}"
         msg = msg or f"`{self.server}` requires login"
-        if self._user and hint.startswith("run:"):
+        if self._user and hint.startswith("run "):
             hint = (
                 "show the user the address in `url`" if url else "log the user in: `await user.auth.login(…)`"
             )
