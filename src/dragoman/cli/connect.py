@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
@@ -197,7 +198,7 @@ class Connected:
         found = explain_status(status, self.mcp.settings.server(name))
         if found is not None and status.error is None and self._limit is not None:
             found = found.replace(cause=f"waiting: no answer yet after {self._limit:g} s")
-        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
+        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {shlex.quote(name)}")
         return found.replace(next_step=typed(found.next_step))
 
     def warn_of_failures(self) -> list[Exit]:

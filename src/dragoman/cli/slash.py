@@ -468,7 +468,7 @@ async def login(context: Context, words: str) -> RenderableType:
         return _one(context, name)
     say = context.say
     if say is None:
-        msg = f"Login needs a terminal. Run `dragoman login {name}`."
+        msg = f"Login needs a terminal. Run `dragoman login {shlex.quote(name)}`."
         raise UsageError(msg)
 
     async def open_url(url: str) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from dragoman.config.dialects import dialect
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.explain import Explanation, explain
 from dragoman.diagnosis.hints import TRIED, Facts, hints, set_command
@@ -557,7 +558,7 @@ class _Run:
         count = len(connection.tools)
         self.result.stages.append(Stage("listing", "ok", listed, f"{count} tool{'s' * (count != 1)}"))
         kind = connection.attempt.kind
-        if kind != self._spec.kind:
+        if kind != self._spec.kind and "transport" in dialect(self._spec.origin.dialect).writes:
             said = f"The server speaks {kind}. To save an attempt: {set_command(self._spec, transport=kind)}"
             self.result.hints.append(said)
         useless = self._check_schemas(connection)

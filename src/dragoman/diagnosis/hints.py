@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialects import HOSTS
+from dragoman.config.dialects import HOSTS, dialect
 from dragoman.config.packages import package_of
 from dragoman.config.templates import references
 from dragoman.diagnosis.signs import (
@@ -231,9 +231,14 @@ def set_command(spec: ServerSpec, *asked: str, **values: str) -> str:
         values: Keys with their values.
     """
     words = [*asked, *(f"{key}={shlex.quote(value)}" for key, value in values.items())]
-    if spec.origin.dialect in HOSTS and spec.origin.scope != "session":
-        words += ["--profile", spec.origin.dialect]
-    return f"`dragoman set {shlex.quote(spec.name)} {' '.join(words)}`"
+    name, host, first = shlex.quote(spec.name), spec.origin.dialect, ""
+    if host in HOSTS and spec.origin.scope != "session":
+        keys = {key.removeprefix("timeouts.").partition(".")[0] for key in (*asked, *values)}
+        if keys <= dialect(host).writes.keys():
+            words += ["--profile", host]
+        else:  # that app's format has no such key
+            first = f"`dragoman import {host} --only {name} --write`, then "
+    return f"{first}`dragoman set {name} {' '.join(words)}`"
 
 
 def _set_env(spec: ServerSpec, names: Sequence[str]) -> str:
@@ -378,7 +383,7 @@ TRIED = frozenset({400, 404, 405, 406, 410, 415})
 def _instead(spec: ServerSpec, url: str, kind: str) -> str:
     assert not isinstance(spec.transport, Stdio)  # noqa: S101 -- checked by the caller
     changed = {"url": url} if url != spec.transport.url else {}
-    if kind != spec.kind:
+    if kind != spec.kind and not spec.transport.alternate:
         changed["transport"] = kind
     where = f"at {url}" if "url" in changed else f"there over {'SSE' if kind == 'sse' else 'Streamable HTTP'}"
     return f"An MCP server answers {where}: {set_command(spec, **changed)}"

@@ -197,7 +197,7 @@ def name_conflict(theirs: ServerSpec) -> str:
     name, where = for_log(theirs.name, 100), for_log(str(theirs.origin), _SHOWN)
     return (
         f"the project's file {where} also defines `{name}`; it is not approved and not in effect. "
-        f"Review: dragoman trust approve {name}"
+        f"Review: dragoman trust approve {shlex.quote(name)}"
     )
 
 

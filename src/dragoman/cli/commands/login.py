@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -190,7 +191,7 @@ class _Person:
         elif self._browser:
             _tell(
                 "No browser found on this machine. Waiting for the login; Ctrl-C cancels.\n"
-                f"If your browser runs on another machine, use: dragoman login {self._server} --paste"
+                f"If your browser runs on another machine, use: dragoman login {quote(self._server)} --paste"
             )
         else:
             _tell("Waiting for the login; Ctrl-C cancels.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli import exits, output
 from dragoman.cli.known import named
-from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.cli.options import SERVERS, Options, common_options, typed
 from dragoman.config.load import refused
 from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, DragomanError
@@ -52,7 +53,7 @@ def logs(options: Options, name: str, lines: int) -> None:
     spec = named(settings, name)
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` is remote; its log is not on this machine"
-        raise DragomanError(msg, hint=f"Check that it answers: dragoman doctor {name}")
+        raise DragomanError(msg, hint=f"check that it answers: `dragoman doctor {quote(name)}`")
     if (refusal := refused(settings, [spec]).get(name)) is not None:
         raise refusal  # An unapproved entry could name any file as its log.
     own = _log_file(spec, settings)
@@ -69,7 +70,8 @@ def logs(options: Options, name: str, lines: int) -> None:
     if not found:
         off = own is None and settings.call_log is False
         why = "; `call_log = false` turns the log off" if off else ""
-        output.warn(f"No stderr output of `{name}` is kept{why}. Start it once: dragoman doctor -v {name}")
+        start = typed(f"dragoman doctor -v {quote(name)}")
+        output.warn(f"No stderr output of `{name}` is kept{why}. Start it once: {start}")
 
 
 def _log_file(spec: ServerSpec, settings: Settings) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -139,7 +140,7 @@ def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: b
     output.say(f"{verb} {keys} of `{name}` in {where}")
     if spec.origin.scope == "project":
         output.say(
-            f"The project's server has changed. Approve it: {typed(f'dragoman trust approve {name}')}",
+            f"The project's server has changed. Approve it: {typed(f'dragoman trust approve {quote(name)}')}",
             fg="yellow",
         )
 
