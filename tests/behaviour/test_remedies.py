@@ -272,11 +272,15 @@ def test_a_server_of_another_app_is_changed_there_or_copied_first() -> None:
     assert dragoman("set", "my plain", "env.A=1").returncode == 0
 
 
-@prints("install {} --undo")
-def test_what_install_wrote_is_undone() -> None:
+@prints("install {} --write", "install {} --undo")
+def test_the_gateway_is_installed_and_taken_back_as_printed() -> None:
     path = of_cursor(plain=entry("plain.py"))
     before = path.read_text("utf-8")
-    done = dragoman("install", "cursor", "--write")
+    seen = dragoman("install", "cursor")
+    pasted = json.loads(seen.stdout[seen.stdout.index("{") :])
+    assert path.read_text("utf-8") == before
+    done = typed(seen, "install cursor")
+    assert json.loads(path.read_text("utf-8")) == pasted
     assert path.read_text("utf-8") != before
     typed(done, "install cursor")
     assert path.read_text("utf-8") == before

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT, blocks
 
 import dragoman
 import dragoman.agent
@@ -26,3 +27,17 @@ def test_every_public_name_is_there(module: object) -> None:
     names = [name for name in getattr(module, "__all__", []) if not name.startswith("_")]
     assert names
     assert [name for name in names if f"### `{name}`\n" not in PAGE and f"| `{name}` | `" not in PAGE] == []
+
+
+def test_every_name_that_a_page_imports_is_there() -> None:
+    missing: set[str] = set()
+    for page in (ROOT / "README.md", *PAGES):
+        for block in blocks("python", page.read_text("utf-8")):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dragoman":
+                    missing |= {
+                        f"{page.name}: from {node.module} import {one.name}"
+                        for one in node.names
+                        if f"### `{one.name}`\n" not in PAGE and f"| `{one.name}` | `" not in PAGE
+                    }
+    assert missing == set()
