@@ -191,6 +191,7 @@ FORMS: dict[str, tuple[list[str], str]] = {
     "add {} COMMAND …": (["add", "--yes", "near", "server"], ""),
     "add NAME": (["add", "--yes", "memory"], ""),
     "call": (["call", "plain", "echo", "text=hi"], ""),
+    "doctor -v": (["doctor", "-v"], ""),
     "calls": (["calls"], ""),
     "chat": (["chat"], "/quit\n"),
     "chat --price IN,OUT": (["chat", "--price", "1,2"], "/quit\n"),
@@ -491,10 +492,12 @@ def test_tools_are_listed_and_refreshed_as_printed() -> None:
     assert typed(dragoman("call", "my plain", "ecko", "text=hi"), "tools").stdout
 
 
-@prints("doctor -v {}")
+@prints("doctor -v {}", "logs {}")
 def test_the_stderr_of_a_server_is_made_and_shown_as_printed() -> None:
     configure(**{"my noisy": entry("noisy.py", env={"TOKEN": "t"})})
     typed(dragoman("logs", "my noisy"), "doctor -v")
+    assert dragoman("tools", "my noisy").returncode == 0
+    typed(dragoman("logs"), "logs")
 
 
 @prints("calls show {}")
