@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import sys
@@ -14,7 +15,7 @@ import click
 
 from dragoman.cli.exits import Exit, code_of_status
 from dragoman.cli.options import typed
-from dragoman.cli.output import cut, safe, terminal_width, warn
+from dragoman.cli.output import cut, note, safe, terminal_width, warn
 from dragoman.cli.remote import GoAloneError, current_command
 from dragoman.config.load import refused
 from dragoman.errors import (
@@ -24,6 +25,7 @@ from dragoman.errors import (
     DragomanError,
     ServerNotReadyError,
 )
+from dragoman.storage.files import StoredFile, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -113,6 +115,10 @@ class Progress:
 
 
 LATENCY_SECONDS = 2.0
+SLOW_SECONDS = 1.0
+"""The start of servers that makes a command slow; after the second one, the daemon is named."""
+SOON_AGAIN = 600.0
+ONCE_IN = 86_400.0
 USABLE = frozenset({"ready", "degraded"})
 """States in which a server answers; a degraded one may still have prompts and resources."""
 
@@ -212,6 +218,25 @@ class Connected:
         return codes
 
 
+def offer_daemon(took: float) -> None:
+    """Name the daemon at a terminal, if this is the second slow command in a short time; once a day."""
+    from dragoman.gateway.client import is_supported
+
+    if not sys.stderr.isatty() or not is_supported():
+        return
+    now, told = time.time(), False
+
+    def change(old: dict[str, float]) -> dict[str, float]:
+        nonlocal told
+        told = now - old.get("slow", 0.0) < SOON_AGAIN and now - old.get("told", 0.0) > ONCE_IN
+        return {**old, "slow": now, **({"told": now} if told else {})}
+
+    with suppress(ConfigError):
+        StoredFile(cache_folder() / "slow.json", json.loads, json.dumps, dict[str, float]).change(change)
+    if told:
+        note(f"The servers took {took:.1f} s to start. To keep them running: dragoman daemon start")
+
+
 @asynccontextmanager
 async def connected(
     options: Options,
@@ -256,12 +281,17 @@ async def connected(
     manager = McpManager(
         chosen, handlers=handlers, default_trust=default_trust, call_log=settings.call_log is not False
     )
+    began = time.monotonic()
     async with Progress(_waiting(names)) as show, manager as mcp:
         unapproved = await asyncio.to_thread(refused, settings, now)
         live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)
         await _wait(live, names, on_settled)
+        took = time.monotonic() - began
+        is_ready = all(status.state in USABLE for status in live.status())
         yield live
         show.text = "closing"
+    if is_ready and took > SLOW_SECONDS and not (options.server or options.no_daemon):
+        offer_daemon(took)
 
 
 async def _ask_inputs(settings: Settings, specs: Sequence[ServerSpec]) -> None:
