@@ -91,11 +91,12 @@ async def _chat(options: Options, model: str | None, transcript: str | None, pri
     from dragoman.cli.session.line_editor import TerminalAsker
     from dragoman.cli.session.log import NAME, Warnings, logbook
     from dragoman.cli.session.screen import Screen
+    from dragoman.cli.tables import in_session
 
     screen = Screen()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     asker = TerminalAsker(screen) if is_terminal else None
-    warnings = Warnings(screen.print_line)
+    warnings = Warnings(lambda text: screen.print_line(in_session(text)))
     with logbook(state_folder() / NAME, warnings, debug=options.debug):
         return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
 

@@ -55,6 +55,7 @@ MAX_LOGINS = 3
 LOGIN_WINDOW = 300.0
 """More logins than `MAX_LOGINS` within these seconds: the server rejects every token, so stop."""
 CLOSE_SECONDS = 5.0
+NO_OAUTH = "it offers no login by OAuth"
 
 _PROBE = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
@@ -122,6 +123,8 @@ class Authorizer:
         self._loaded = False
         self._has_own_header = False
         """Whether the last request had an `Authorization` header from elsewhere: we do not replace it."""
+        self._unoffered: str | None = None
+        """Why a login by OAuth is not possible, if one was tried: a token may do."""
         self._uses = 0
         """How many requests the current token was sent with."""
         self._by_person = False
@@ -483,6 +486,8 @@ class Authorizer:
             AuthRequiredError: The login goes on after this request, or has failed.
         """
         if not self.asks_person:
+            if self._unoffered is not None:
+                raise self._no_login_error(self._unoffered)
             raise self._required(url=self.login_url)
         # Import first: the time for it does not count as the server's.
         prompts = await _import_prompts()
@@ -544,9 +549,8 @@ class Authorizer:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         except flow.NoLoginError as exc:
-            raise self._no_login_error(
-                str(exc), is_registered_elsewhere=not str(exc).startswith(flow.NO_OAUTH)
-            ) from None
+            self._unoffered = str(exc)
+            raise self._no_login_error(self._unoffered) from None
         except (flow.LoginError, ForbiddenTargetError, prompts.CallbackError, StoreError) as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise self._required(msg, hint="") from None
@@ -603,10 +607,10 @@ class Authorizer:
         hint = "use an https address; `allow_http` is only for headers of the entry"
         return self._required(msg, hint=hint)
 
-    def _no_login_error(self, why: str, *, is_registered_elsewhere: bool) -> AuthRequiredError:
+    def _no_login_error(self, why: str) -> AuthRequiredError:
         msg = f"cannot log in to `{self.server}`: {why}"
         hint = f"run `dragoman login {shlex.quote(self.server)} --with-token`, which asks for a token"
-        if is_registered_elsewhere:
+        if not why.startswith(NO_OAUTH):
             hint += "; or set `auth.client_id` of a client that the server knows"
         error = self._required(msg, hint=hint)
         error.reason = "no_oauth"

@@ -35,6 +35,7 @@ from mcp.shared.auth import (
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import ValidationError
 
+from dragoman.server.oauth.authorizer import NO_OAUTH
 from dragoman.server.oauth.credentials import ALGORITHM, DpopKey, SentSecrets
 from dragoman.server.oauth.provider import (
     ANY_REDIRECT,
@@ -264,9 +265,6 @@ async def obtain(
         msg = f"the response of the authorization server is not valid ({type(exc).__name__})"
     # Drop the cause: it may quote the response of a token endpoint.
     raise kind(msg) from None
-
-
-NO_OAUTH = "it offers no login by OAuth"
 
 
 class _Attempt(MutableStruct):
