@@ -50,7 +50,8 @@ def test_a_program_that_is_not_in_a_directory_is_looked_for_there_alone() -> Non
         near={"command": str(folder.absolute() / "mcp-serve")},
         far={"command": str(folder.absolute() / "mcp")},
     )
-    assert "Did you mean `mcp-server`?" in diagnosis("near", code=4)["hints"]
+    (meant, *_) = diagnosis("near", code=4)["hints"]
+    assert meant == f"Did you mean `mcp-server`? `dragoman set near command={folder.absolute()}/mcp-server`"
     assert not any("Did you mean" in hint for hint in diagnosis("far", code=4)["hints"])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 from scripts import draw_api
+from tests.docs.pages import PAGES, ROOT, blocks
 
 import dragoman
 import dragoman.agent
@@ -28,3 +30,17 @@ def test_every_class_function_and_method_of_the_page_has_a_docstring() -> None:
     constants = re.findall(r"^### (`\w+`)\n\n```text\n\w+ = ", PAGE, re.MULTILINE)
     silent = {name for name, text in told.items() if not text.partition("\n")[2].strip()}
     assert silent - set(constants) == set()
+
+
+def test_every_name_that_a_page_imports_is_there() -> None:
+    missing: set[str] = set()
+    for page in (ROOT / "README.md", *PAGES):
+        for block in blocks("python", page.read_text("utf-8")):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dragoman":
+                    missing |= {
+                        f"{page.name}: from {node.module} import {one.name}"
+                        for one in node.names
+                        if f"### `{one.name}`\n" not in PAGE and f"| `{one.name}` | `" not in PAGE
+                    }
+    assert missing == set()

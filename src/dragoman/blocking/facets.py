@@ -40,6 +40,7 @@ class Logins:
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], str] | None = None,
         on_refused: Callable[[str], Any] | None = None,
+        token: Callable[[], str] | None = None,
     ) -> None:
         """Log a person in to a server; wait until it is ready or has failed.
 
@@ -48,6 +49,7 @@ class Logins:
             open_url: Called with the URL that the person has to open.
             paste: Asks the person for the URL that the browser ended at; for machines without a browser.
             on_refused: Called with the reason why a pasted URL is not usable, before asking again.
+            token: Asks the person for a token, if the server offers no login by OAuth.
 
         Raises:
             AuthRequiredError: The login was refused or not completed.
@@ -59,6 +61,7 @@ class Logins:
                 open_url=open_url and in_thread(open_url),
                 paste=paste and in_thread(paste),
                 on_refused=on_refused,
+                token=token and in_thread(token),
             )
         )
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
+import click
+
 from dragoman.cli.exits import Exit, code_of_status
 from dragoman.cli.options import typed
-from dragoman.cli.output import cut, safe, terminal_width, warn
-from dragoman.cli.remote import current_command
+from dragoman.cli.output import cut, note, safe, terminal_width, warn
+from dragoman.cli.remote import GoAloneError, current_command
 from dragoman.config.load import refused
 from dragoman.errors import (
     AuthRequiredError,
@@ -21,6 +25,7 @@ from dragoman.errors import (
     DragomanError,
     ServerNotReadyError,
 )
+from dragoman.storage.files import StoredFile, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -110,6 +115,10 @@ class Progress:
 
 
 LATENCY_SECONDS = 2.0
+SLOW_SECONDS = 1.0
+"""The start of servers that makes a command slow; after the second one, the daemon is named."""
+SOON_AGAIN = 600.0
+ONCE_IN = 86_400.0
 USABLE = frozenset({"ready", "degraded"})
 """States in which a server answers; a degraded one may still have prompts and resources."""
 
@@ -195,7 +204,7 @@ class Connected:
         found = explain_status(status, self.mcp.settings.server(name))
         if found is not None and status.error is None and self._limit is not None:
             found = found.replace(cause=f"waiting: no answer yet after {self._limit:g} s")
-        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
+        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {shlex.quote(name)}")
         return found.replace(next_step=typed(found.next_step))
 
     def warn_of_failures(self) -> list[Exit]:
@@ -207,6 +216,25 @@ class Connected:
                 self.show.clear()
                 warn(f"{status.name}: {self.explain(status.name)}")
         return codes
+
+
+def offer_daemon(took: float) -> None:
+    """Name the daemon at a terminal, if this is the second slow command in a short time; once a day."""
+    from dragoman.gateway.client import is_supported
+
+    if not sys.stderr.isatty() or not is_supported():
+        return
+    now, told = time.time(), False
+
+    def change(old: dict[str, float]) -> dict[str, float]:
+        nonlocal told
+        told = now - old.get("slow", 0.0) < SOON_AGAIN and now - old.get("told", 0.0) > ONCE_IN
+        return {**old, "slow": now, **({"told": now} if told else {})}
+
+    with suppress(ConfigError):
+        StoredFile(cache_folder() / "slow.json", json.loads, json.dumps, dict[str, float]).change(change)
+    if told:
+        note(f"The servers took {took:.1f} s to start. To keep them running: dragoman daemon start")
 
 
 @asynccontextmanager
@@ -233,6 +261,8 @@ async def connected(
         once: Whether to connect each server only once, within its own time limit.
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
+    if len(specs) == 1 and not options.json:
+        await _ask_inputs(settings, specs)
     if (command := current_command.get()) is not None:
         async with _kept_by_daemon(command, options, settings, specs, handlers, default_trust) as live:
             await _wait(live, live.names, on_settled)
@@ -251,12 +281,37 @@ async def connected(
     manager = McpManager(
         chosen, handlers=handlers, default_trust=default_trust, call_log=settings.call_log is not False
     )
+    began = time.monotonic()
     async with Progress(_waiting(names)) as show, manager as mcp:
         unapproved = await asyncio.to_thread(refused, settings, now)
         live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)
         await _wait(live, names, on_settled)
+        took = time.monotonic() - began
+        is_ready = all(status.state in USABLE for status in live.status())
         yield live
         show.text = "closing"
+    if is_ready and took > SLOW_SECONDS and not (options.server or options.no_daemon):
+        offer_daemon(took)
+
+
+async def _ask_inputs(settings: Settings, specs: Sequence[ServerSpec]) -> None:
+    """Ask at the terminal for the inputs that a server needs and that were never answered."""
+    from dragoman.config.templates import input_ids
+
+    if not input_ids(specs[0]) or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    from dragoman.cli.session.line_editor import TerminalAsker
+    from dragoman.cli.session.questions import AbandonedError, ask_inputs, unanswered
+    from dragoman.cli.session.screen import Screen
+
+    if not unanswered(settings, specs[0]):
+        return
+    if current_command.get() is not None:
+        raise GoAloneError  # the question needs the client's own terminal
+    try:
+        await ask_inputs(TerminalAsker(Screen()), settings, specs)
+    except AbandonedError:
+        raise click.Abort from None
 
 
 @asynccontextmanager

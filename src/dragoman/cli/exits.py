@@ -40,7 +40,7 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     """A server could not be started or reached, or the connection was lost."""
     LOGIN = 5
-    """A server requires login: run `dragoman login NAME`, or set a token in its headers."""
+    """A server requires login: run `dragoman login NAME`, or with `--with-token` if it offers no OAuth."""
     TIMEOUT = 6
     """Timeout: `--timeout`, or the `timeouts` of the server."""
     TOOL = 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from dragoman.cli.options import typed
@@ -109,7 +110,9 @@ def wanted(settings: Settings, names: Sequence[str]) -> list[ServerSpec]:
     for spec in specs:
         if not spec.enabled:
             msg = f"server `{spec.name}` is disabled"
-            raise ConfigError(msg, source=spec.origin.source, hint=f"run `dragoman enable {spec.name}`")
+            raise ConfigError(
+                msg, source=spec.origin.source, hint=f"run `dragoman enable {quote(spec.name)}`"
+            )
     return specs or [spec for spec in settings.servers if spec.enabled]
 
 

@@ -366,7 +366,7 @@ again. Files in your own folders need no approval.""",
 While it runs, `call`, `tools` and `status` use it by themselves and answer in
 a fraction of a second; --no-daemon goes alone. With `daemon = true` under
 [mcp] in your configuration, or DRAGOMAN_DAEMON=1, they start it when needed;
-DRAGOMAN_DAEMON=0 never uses it. It ends after 30 minutes without clients.
+DRAGOMAN_DAEMON=0 never uses it. It ends after 10 minutes without clients.
 
 Servers are shared between shells and programs if their entries are the same:
 command, arguments, folder and variables. `share = false` in an entry keeps a

@@ -103,7 +103,7 @@ class Options(MutableStruct):
 
         program = shlex.join(self.program())
         known = r"(?:--(?:profile|config) (?:'[^']*'|[^\s'`]+) )*"
-        return re.sub(rf"`dragoman {known}(?!-|import\b)", lambda _: f"`{program} ", hint)
+        return re.sub(rf"`dragoman {known}(?!-|import\b|[^`]* --profile )", lambda _: f"`{program} ", hint)
 
     def quiet_logs(self) -> None:
         """Disable logging until the command ends; the command shows the same facts itself."""

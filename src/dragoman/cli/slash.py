@@ -22,9 +22,18 @@ from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
 from dragoman.cli.session.render_turn import PastCall, called, short_arguments
-from dragoman.cli.tables import offers_view, reload_view, result_view, servers_view, tools_table
+from dragoman.cli.tables import (
+    diagnosis_view,
+    offers_view,
+    reload_view,
+    result_view,
+    servers_view,
+    tools_table,
+)
+from dragoman.config.templates import input_ids
 from dragoman.errors import InvalidArgumentsError, UnknownToolError
 from dragoman.manager.manager import McpManager
+from dragoman.model import ServerState, Stdio
 from dragoman.storage.files import private_opener
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
@@ -391,7 +400,7 @@ async def status(context: Context, words: str) -> RenderableType:
     """Show every server."""
     if words:
         word = words.split(maxsplit=1)[0]
-        known = ("tools", "reload", "restart", "enable", "disable", "login", "logs")
+        known = ("tools", "reload", "restart", "enable", "disable", "login", "doctor", "logs")
         guess = did_you_mean(word, known, f"Available: {', '.join(known)}")
         msg = f"Unknown command `/mcp {word}`. {guess}"
         raise UsageError(msg)
@@ -455,9 +464,11 @@ async def login(context: Context, words: str) -> RenderableType:
     if how not in ("", "paste"):
         msg = f"Usage: /mcp login SERVER [paste]; not `{how}`. Use `paste` without a local browser."
         raise UsageError(msg)
+    if await give_inputs(context, name):
+        return _one(context, name)
     say = context.say
     if say is None:
-        msg = f"Login needs a terminal. Run `dragoman login {name}`."
+        msg = f"Login needs a terminal. Run `dragoman login {shlex.quote(name)}`."
         raise UsageError(msg)
 
     async def open_url(url: str) -> None:
@@ -469,8 +480,39 @@ async def login(context: Context, words: str) -> RenderableType:
         say(Text(f"Invalid URL: {safe(why)}.", style="yellow"))
 
     paste = _paster(context) if how else None
-    await context.mcp.auth.login(name, open_url=open_url, paste=paste, on_refused=on_refused)
+    await context.mcp.auth.login(
+        name, open_url=open_url, paste=paste, on_refused=on_refused, token=token_asker(context, name)
+    )
     return _one(context, name)
+
+
+async def give_inputs(context: Context, name: str) -> bool:
+    """Ask for the inputs of a server, keep them, and connect; return whether no other login is needed."""
+    from dragoman.cli.session.questions import ask_inputs
+
+    spec = context.mcp.settings.server(name)
+    if spec is None or context.asker is None or not input_ids(spec):
+        return False
+    await ask_inputs(context.asker, context.mcp.settings, [spec], again=True)
+    await context.mcp.restart(name)
+    status = context.mcp.status([name])[name]
+    return isinstance(spec.transport, Stdio) or status.state is not ServerState.NEEDS_AUTH
+
+
+def token_asker(context: Context, name: str) -> Callable[[], Awaitable[str]] | None:
+    """Return what asks for the token of a server that offers no login by OAuth."""
+    asker = context.asker
+    return None if asker is None else lambda: asker.line(f"Token for {one_line(name)}", secret=True)
+
+
+async def doctor(context: Context, words: str) -> RenderableType:
+    """Find out why a server does not work: connect to it once more, and say what to do."""
+    from dragoman.diagnosis.doctor import diagnose
+
+    name = server_named(context, words, "/mcp doctor")
+    spec = context.mcp.settings.server(name)
+    assert spec is not None  # noqa: S101 -- it has a status
+    return diagnosis_view(await diagnose(spec, context.mcp.settings))
 
 
 def _paster(context: Context) -> Callable[[], Awaitable[str]]:
@@ -710,6 +752,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/mcp enable", "SERVER", "Enable a server for this session.", enable),
         SlashCommand("/mcp disable", "SERVER", "Disable a server for this session.", disable),
         SlashCommand("/mcp login", "SERVER [paste]", "Log in to a server.", login),
+        SlashCommand("/mcp doctor", "SERVER", "Find out why a server does not work.", doctor),
         SlashCommand("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
         SlashCommand("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
         SlashCommand("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from dragoman.diagnosis.doctor import Diagnosis
     from dragoman.events import ConfigReloaded
     from dragoman.model import ServerSpec, ServerStatus, Settings, ToolDef, ToolResult
     from dragoman.observe.metrics import ServerMetrics
@@ -144,14 +147,29 @@ def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     notes: list[Text] = []
     found = explain_status(status, spec)
     if found is not None and status.last_error:
-        # A login works inside the session, too.
-        login = found.next_step.startswith("dragoman login ")
-        step = f"/mcp {found.next_step.removeprefix('dragoman ')}" if login else typed(found.next_step)
+        step = in_session(typed(found.next_step))
         notes.append(Text(safe(str(found.replace(next_step=step))), style="red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
         notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))
     return notes
+
+
+_INSIDE = re.compile(r"\bdragoman (?:--\S+ \S+ )*(login|doctor) (?!--)('[^']*'|[^\s`]+)(?: --with-token)?")
+
+
+def in_session(text: str) -> str:
+    """Return a text for the session and the dashboard, with their own commands where they have one."""
+    return _INSIDE.sub(lambda found: f"/mcp {found[1]} {''.join(shlex.split(found[2]))}", text)
+
+
+def diagnosis_view(one: Diagnosis) -> RenderableType:
+    """Return the result of a diagnosis: the cause, the end of standard error, and what to do."""
+    if one.explanation is None:
+        return Text(f"{safe(one.spec.name)} works.", style="green")
+    said = [Text(f"  {safe(line)}", style="dim") for line in one.stderr.splitlines()[-5:]]
+    hints = [Text(f"→ {safe(in_session(hint))}", style="cyan") for hint in one.hints]
+    return Group(Text(f"{safe(one.spec.name)}: {safe(one.explanation.cause)}", style="red"), *said, *hints)
 
 
 def duration(seconds: float) -> str:

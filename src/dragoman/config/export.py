@@ -50,6 +50,7 @@ def entry(
     *,
     format: Format = "json",  # noqa: A002 -- as in `documents.parse`
     listed: bool | None = None,
+    is_typed: bool = False,
 ) -> tuple[dict[str, Any], list[Loss]]:
     """Write a spec as an entry of a dialect.
 
@@ -58,6 +59,8 @@ def entry(
         dialect: The dialect.
         format: The file's format; TOML has no null.
         listed: Whether the entry is an item of a list; the dialect's default unless given.
+        is_typed: Whether to write the type of a server behind a URL, if the dialect reads one, even where
+            that app writes none.
 
     Returns:
         The entry, and what is lost in it.
@@ -70,7 +73,7 @@ def entry(
     if not dialect.writes:
         msg = f"servers of {dialect.title} are not written to a file"
         raise ConfigError(msg)
-    writer = _SpecWriter(spec, dialect, format)
+    writer = _SpecWriter(spec, dialect, format, is_typed=is_typed)
     written = writer.written()
     if writer.problems:
         raise _refused(spec, dialect, writer.problems)
@@ -149,13 +152,14 @@ def _reference(reference: TemplateReference, style: VariableSyntax) -> str:
 class _SpecWriter:
     """Writes one spec's fields, and collects losses and problems."""
 
-    def __init__(self, spec: ServerSpec, dialect: Dialect, format: Format) -> None:  # noqa: A002
+    def __init__(self, spec: ServerSpec, dialect: Dialect, format: Format, *, is_typed: bool) -> None:  # noqa: A002
         self.losses: list[Loss] = []
         self.problems: list[str] = []
         self._spec = spec
         self._dialect = dialect
         self._writes = dialect.writes
         self._has_null = format != "toml"
+        self._is_typed = is_typed
 
     def written(self) -> dict[str, Any]:
         """Return the entry without its type."""
@@ -183,6 +187,8 @@ class _SpecWriter:
         ways: list[dict[str, Any]] = [
             {key: one} if one else {} for one in dict.fromkeys([spelled, "", *others])
         ]
+        if self._is_typed and not spelled:
+            ways.append({key: self._spec.kind})
         if "alternate" in self._writes:
             ways.append({key: spelled, self._writes["alternate"]: transport.alternate})
         return ways

@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dragoman.config import write
+from dragoman.config import edit, write
+from dragoman.config.documents import parse
+from dragoman.config.export import entry
 from dragoman.errors import ConfigError
 from dragoman.model import ServerSpec, Stdio
 from dragoman.storage.files import private_folder, state_folder, write_atomically
@@ -50,6 +52,24 @@ class InstallPlan(Struct, kw_only=True):
     """Whether nothing is left to do."""
     files: Sequence[Path] = field(default_factory=tuple)
     """The host's files that change."""
+
+
+def entry_text(planned: InstallPlan) -> str:
+    """Return the gateway's entry as a whole file of the host, to paste."""
+    target = planned.target
+    if target.format == "yaml":  # such files are not changed
+        import yaml
+
+        fields, _ = entry(planned.gateway, target.dialect, format="yaml", listed=False)
+        nested: dict[str, Any] = {NAME: fields}
+        for key in reversed(target.dialect.container):
+            nested = {key: nested}
+        return yaml.safe_dump(nested, sort_keys=False).strip()
+    empty = parse("{}" if target.format == "json" else "", str(target.path), target.format)
+    place = edit.slot(empty, target.dialect, planned.root, NAME)
+    listed = isinstance(place[-1], int)
+    fields, _ = entry(planned.gateway, target.dialect, format=target.format, listed=listed)
+    return edit.put(empty, place, fields).text.strip()
 
 
 def plan(

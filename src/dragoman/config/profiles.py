@@ -7,6 +7,7 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from dragoman.config.dialect import Place
@@ -183,7 +184,8 @@ def profile_named(name: str) -> Profile:
         return BUILT_IN[name]
     if name in HOSTS:
         host = dialect(name)
-        users = [place.path for place in host.places if _is_everywhere(place)]
+        here = [one.path for one in host.places if one.scope == "user" and one.platform == sys.platform]
+        users = [*(place.path for place in host.places if _is_everywhere(place)), *here]
         return Profile(
             app=name,
             places=[Place(p.path, p.scope, dialect=name, platform=p.platform) for p in host.places],

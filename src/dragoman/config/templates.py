@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
@@ -459,7 +460,11 @@ def expand_transport(spec: ServerSpec, expansion: ExpansionContext) -> Transport
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:
     asked = name.startswith("input:")
     what = f"the input `{name.removeprefix('input:')}`" if asked else f"the variable `{name}`"
-    hint = "answer it when asked, or pass `inputs`" if asked else f"set {name}, or write ${{{name}:-default}}"
+    hint = (
+        f"run `dragoman login {shlex.quote(spec.name)}`, which asks for it, or pass `inputs`"
+        if asked
+        else f"set {name}, or write ${{{name}:-default}}"
+    )
     return reference_error(spec, key, variable=name, what=what, why="has no value", hint=hint)
 
 

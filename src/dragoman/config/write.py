@@ -292,13 +292,16 @@ def _with_values(
     before = build(found, target.dialect, "user")
     after = _changed_spec(before, values, source=str(target.path))
     how: dict[str, Any] = {"format": target.format, "listed": listed}
-    old, known = entry(before, target.dialect, **how)
-    new, losses = entry(after, target.dialect, **how)
+    raw = edit.value_at(document.data, place)
+    has_type = isinstance(raw, dict) and any(
+        key in raw for key, meaning in target.dialect.keys.items() if meaning.field == "transport"
+    )
+    old, known = entry(before, target.dialect, is_typed=has_type, **how)
+    new, losses = entry(after, target.dialect, is_typed=has_type or "transport" in values, **how)
     lost = [str(loss) for loss in losses if loss not in known]
     if lost:
         msg = f"the format of this file cannot express it: {'; '.join(lost)}"
         raise ConfigError(msg, source=str(target.path), pointer=dotted(place))
-    raw = edit.value_at(document.data, place)
     for path, value in _leaves(old, new):
         for alias in _timeout_aliases(path, raw, target.dialect):
             document = edit.remove(document, (*place, alias))

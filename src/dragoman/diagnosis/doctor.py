@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from dragoman.config.dialects import dialect
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.explain import Explanation, explain
-from dragoman.diagnosis.hints import Facts, hints
+from dragoman.diagnosis.hints import TRIED, Facts, hints, set_command
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Settings, Stdio
 from dragoman.server.connection_events import ConnectionEvents
@@ -28,6 +29,7 @@ from dragoman.server.process.environment import child_environment, safe_environm
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
+from dragoman.trust.addresses import split_url
 from dragoman.trust.gate import Gate
 from dragoman.trust.layers import project_servers
 
@@ -198,6 +200,8 @@ PROBE_SECONDS = 5.0
 PROMPT_SECONDS = 2.0
 """For listing prompts: some servers never answer that request."""
 CLOSE_SECONDS = 15.0
+TRY_SECONDS = 5.0
+"""For each other address of a server that is not where it should be."""
 SLACK = 0.2
 GUARD = 30.0
 """Seconds beyond its time limit after which a diagnosis is given up, whatever it waits for."""
@@ -554,10 +558,9 @@ class _Run:
         count = len(connection.tools)
         self.result.stages.append(Stage("listing", "ok", listed, f"{count} tool{'s' * (count != 1)}"))
         kind = connection.attempt.kind
-        if kind != self._spec.kind:
-            self.result.hints.append(
-                f'The server speaks {kind}. Set `"transport": "{kind}"` to save an attempt.'
-            )
+        if kind != self._spec.kind and "transport" in dialect(self._spec.origin.dialect).writes:
+            said = f"The server speaks {kind}. To save an attempt: {set_command(self._spec, transport=kind)}"
+            self.result.hints.append(said)
         useless = self._check_schemas(connection)
         if session is None:
             return
@@ -621,18 +624,60 @@ class _Run:
         page = ""
         if status is not None and not isinstance(self._spec.transport, Stdio):
             page = await kind_of_page(self._spec, self._expansion())
+            if status in TRIED or page.endswith("/html"):
+                self._facts["works"] = await self._try_others()
         facts = Facts(
             spec=self._spec,
             stage=self.result.stages[-1].name,
             stderr=self._said,
             exit_code=self.result.exit_code,
             content_type=page,
+            reason=getattr(error, "reason", ""),
             env=os.environ,
             **self._facts,
         )
         self.result.hints += hints(facts)
         if not self.result.hints and error.hint:
             self.result.hints.append(error.hint)
+
+    async def _try_others(self) -> tuple[str, str] | None:
+        """Return the first of the usual addresses on the same host at which an MCP server answers."""
+        written, given = self._spec.transport, self._transport
+        if (
+            isinstance(written, Stdio)
+            or given is None
+            or isinstance(given, Stdio)
+            or written.url != given.url
+        ):
+            return None
+        tries = _others(written.url, self._spec.kind)
+        found = await asyncio.gather(*(self._answers(given, url, kind) for url, kind in tries))
+        return next((one for one, answers in zip(tries, found, strict=True) if answers), None)
+
+    async def _answers(self, transport: Http | Sse, url: str, kind: str) -> bool:
+        """Return whether an MCP server answers at an address; one that requires a login does."""
+        from dragoman.model import Http, Sse
+        from dragoman.server.connection import Connection
+
+        # Its class is the only difference between the two.
+        made = (Sse if kind == "sse" else Http)(
+            url, headers=transport.headers, tls=transport.tls, allow_http=transport.allow_http
+        )
+        spec = self._spec.replace(transport=made, timeouts={**self._spec.timeouts, "connect": TRY_SECONDS})
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        events = _Events(self._spec, self._gate, lambda _: None, ready)
+        connection = Connection(spec, made, events=events, env=os.environ, limits=self._limits)
+        serving = asyncio.ensure_future(connection.serve())
+        try:
+            await asyncio.wait({serving, ready}, timeout=TRY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            failed = serving.exception() if serving.done() and not serving.cancelled() else None
+            return ready.done() or isinstance(failed, AuthRequiredError)
+        finally:
+            connection.close()
+            await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
+            serving.cancel()
+            if serving.done() and not serving.cancelled():
+                serving.exception()
 
     def _keep_stderr(self) -> None:
         if self._connection is None or self._connection.attempt.stderr is None:
@@ -675,6 +720,22 @@ class _Run:
     ) -> None:
         spent = time.monotonic() - began if seconds is None else seconds
         self.result.stages.append(Stage(stage, outcome, spent, detail))
+
+
+def _others(url: str, kind: str) -> list[tuple[str, str]]:
+    """Return the addresses and transports to try instead: `/mcp` and `/sse` below, beside and on top."""
+    parts = split_url(url)
+    if parts is None or parts.query or "@" in parts.netloc:
+        return []  # what stands there may be a secret, and an advice shows the address
+    path = parts.path.rstrip("/")
+    folders = dict.fromkeys((path, path.rpartition("/")[0], ""))
+    tries = [(url, "sse" if kind == "http" else "http")]
+    tries += [
+        (parts._replace(path=f"{folder}/{last}").unsplit(), "sse" if last == "sse" else "http")
+        for last in ("mcp", "sse")
+        for folder in folders
+    ]
+    return [one for one in dict.fromkeys(tries) if one != (url, kind)]
 
 
 def _near(command: str, path: str | None) -> list[str]:

@@ -107,8 +107,8 @@ def state_word(status: ServerStatus) -> str:
         return "downloading"
     if isinstance(error, ConnectError) and error.stage == "approval":
         return "not approved"
-    if isinstance(error, ConnectError) and error.reason == "token" and status.state.value == "needs_auth":
-        return "wrong token"
+    if isinstance(error, ConnectError) and status.state.value == "needs_auth":
+        return {"token": "wrong token", "no_oauth": "needs token"}.get(error.reason, "needs login")
     return STATE_WORDS[status.state.value]
 
 
@@ -138,6 +138,8 @@ def _next_step(error: BaseException, server: str) -> str:
         return "dragoman doctor"
     name = shlex.quote(server)
     if isinstance(error, AuthRequiredError) and error.reason != "token":
+        return f"dragoman login {name}{' --with-token' * (error.reason == 'no_oauth')}"
+    if isinstance(error, MissingVariableError) and error.variable.startswith("input:"):
         return f"dragoman login {name}"
     if isinstance(error, ConnectError) and error.stage == "approval":
         return f"dragoman trust approve {name}"
@@ -146,6 +148,8 @@ def _next_step(error: BaseException, server: str) -> str:
 
 def _cause(error: BaseException, spec: ServerSpec | None) -> str:
     match error:
+        case MissingVariableError() if error.variable.startswith("input:"):
+            return f"it needs a value for the input `{error.variable.removeprefix('input:')}`"
         case MissingVariableError():
             return f"the variable `{error.variable}` is not set"
         case InvalidSpecError():
@@ -158,7 +162,7 @@ def _cause(error: BaseException, spec: ServerSpec | None) -> str:
         case ConnectError(stage="approval"):
             return "not approved: it comes from this project's files"
         case AuthRequiredError():
-            return "the token was rejected (HTTP 401)" if error.reason == "token" else "needs login"
+            return _LOGINS.get(error.reason, "needs login")
         case HttpStatusError():
             return _http(error.status)
         case ConnectError():
@@ -253,6 +257,11 @@ def stderr_cause(stderr: str, spec: ServerSpec) -> str:
     return ""
 
 
+_LOGINS = {
+    "token": "the token was rejected (HTTP 401)",
+    "no_oauth": "needs a token: it offers no login by OAuth",
+}
+"""The cause for each `reason` of an `AuthRequiredError`."""
 _PHRASES = {
     403: "access denied",
     404: "no MCP server at this URL",

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.config.dialects import HOSTS, dialect
 from dragoman.config.packages import package_of
+from dragoman.config.templates import references
 from dragoman.diagnosis.signs import (
     BROWSER,
     CHOICES,
@@ -42,6 +45,7 @@ from dragoman.diagnosis.signs import (
 from dragoman.model import Stdio
 from dragoman.server.process.environment import is_launcher, without_password
 from dragoman.struct import Struct
+from dragoman.trust.addresses import is_loopback, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,6 +94,10 @@ class Facts(Struct, kw_only=True):
     near: Sequence[str] = ()
     """Programs on PATH with a name similar to the command."""
     folder_missing: bool = False
+    reason: str = ""
+    """As `reason` of `ConnectError`."""
+    works: tuple[str, str] | None = None
+    """A URL and a kind of transport (`http`, `sse`) that were tried instead, and work."""
     env: Mapping[str, str] | None = None
     """The environment of this process, to find variables that are set but not passed to the server."""
 
@@ -114,12 +122,14 @@ def _command(facts: Facts) -> Iterable[str]:
     if " " in command.strip():
         first, _, rest = command.strip().partition(" ")
         split = {"command": first, "args": json.dumps(rest.split())}
-        yield f"`command` is the program only, the rest is `args`: {set_command(facts.spec.name, **split)}"
+        yield f"`command` is the program only, the rest is `args`: {set_command(facts.spec, **split)}"
         return
     if name in _PROGRAMS and name == command:
         yield f"Install {_PROGRAMS[name]}."
     if facts.near:
-        yield f"Did you mean {' or '.join(f'`{one}`' for one in facts.near)}?"
+        near = str(Path(command).with_name(facts.near[0]))
+        names = " or ".join(f"`{one}`" for one in facts.near)
+        yield f"Did you mean {names}? {set_command(facts.spec, command=near)}"
     if "/" in command or "\\" in command:
         yield f"Check that `{command}` exists and is executable (`chmod +x`)."
     else:
@@ -134,12 +144,11 @@ def _stderr(facts: Facts) -> Iterable[str]:
     package = package_of(transport)
     shown = package.name if package is not None else transport.command
     if SDK_OLD.search(text):
-        how = (
-            f"run it with `uvx --with 'mcp<2' {shown}`"
-            if package is not None
-            else "install `mcp<2` in its environment (`pip install 'mcp<2'`)"
-        )
-        yield f"`{shown}` needs version 1 of the `mcp` package: {how}, or use a newer release."
+        if package is not None and Path(transport.command).stem == "uvx":
+            how = set_command(facts.spec, args=json.dumps(["--with", "mcp<2", *transport.args]))
+        else:
+            how = "install `mcp<2` in its environment (`pip install 'mcp<2'`)"
+        yield f"`{shown}` needs version 1 of the `mcp` package. Use a newer release, or {how}"
     elif module := MODULE.search(text):
         if re.search(r"[/\\]node_modules[/\\]", module[1]):
             yield f"A file of `{shown}` is missing. Reinstall it, or use another release."
@@ -200,27 +209,40 @@ def _without_password(facts: Facts) -> Iterable[str]:
         value = facts.env.get(name, "")
         if without_password(value) != value and name not in given:
             if not is_launcher(transport.command, facts.env, transport.env):
-                entry = f'"{name}": "${{{name}}}"'
                 yield (
                     f"The password in `{name}` is not passed to the server. "
-                    f"If it needs it, add `{entry}` to its `env`."
+                    f"If it needs it: {_set_env(facts.spec, [name])}"
                 )
             return
 
 
-def _pass_on(server: str, names: Sequence[str]) -> str:
+def _pass_on(spec: ServerSpec, names: Sequence[str]) -> str:
     are = "are" if len(names) > 1 else "is"
-    return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(server, names)}"
+    return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(spec, names)}"
 
 
-def set_command(server: str, **values: str) -> str:
-    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out."""
-    words = [f"{key}={shlex.quote(value)}" for key, value in values.items()]
-    return f"`dragoman set {shlex.quote(server)} {' '.join(words)}`"
+def set_command(spec: ServerSpec, *asked: str, **values: str) -> str:
+    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out.
+
+    Args:
+        spec: The server. If its file is another app's, the command names the app: it changes no such file
+            unasked.
+        asked: Keys for which the command asks.
+        values: Keys with their values.
+    """
+    words = [*asked, *(f"{key}={shlex.quote(value)}" for key, value in values.items())]
+    name, host, first = shlex.quote(spec.name), spec.origin.dialect, ""
+    if host in HOSTS and spec.origin.scope != "session":
+        keys = {key.removeprefix("timeouts.").partition(".")[0] for key in (*asked, *values)}
+        if keys <= dialect(host).writes.keys():
+            words += ["--profile", host]
+        else:  # that app's format has no such key
+            first = f"`dragoman import {host} --only {name} --write`, then "
+    return f"{first}`dragoman set {name} {' '.join(words)}`"
 
 
-def _set_env(server: str, names: Sequence[str]) -> str:
-    return set_command(server, **{f"env.{name}": f"${{{name}}}" for name in names})
+def _set_env(spec: ServerSpec, names: Sequence[str]) -> str:
+    return set_command(spec, **{f"env.{name}": f"${{{name}}}" for name in names})
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -241,11 +263,11 @@ def _variables(facts: Facts) -> Iterable[str]:
         if unset := [name for name in missing if name not in here]:
             many = len(unset) > 1
             yield (
-                f"It needs the variable{'s' * many} {_listed(unset)}. Set {'them' if many else 'it'}, "
-                f"then run {_set_env(facts.spec.name, unset)}"
+                f"It needs the variable{'s' * many} {_listed(unset)}. Enter {'them' if many else 'it'}: "
+                f"{set_command(facts.spec, *(f'env.{name}' for name in unset))}"
             )
         if kept := [name for name in missing if name in here]:
-            yield _pass_on(facts.spec.name, kept)
+            yield _pass_on(facts.spec, kept)
     elif not SIGN_IN.search(facts.stderr) and TOKEN.search(facts.stderr):
         yield "It needs a key or token. Add the variable that its documentation names to its `env`."
     if sign_in := SIGN_IN.search(facts.stderr):
@@ -260,10 +282,12 @@ def _ending(facts: Facts) -> Iterable[str]:
     if choices or NO_SUBCOMMAND.search(facts.stderr):
         names = choices[1].split(",") if choices else SUBCOMMAND.findall(facts.stderr)
         likely = [name for name in names if SERVING.fullmatch(name)]
-        such = (
-            f"probably `{min(likely, key=_rank)}`" if likely else "such as `stdio`, `mcp`, `serve` or `start`"
-        )
-        yield f"It needs a subcommand, {such}. Add it to `args`."
+        if likely:
+            best = min(likely, key=_rank)
+            command = set_command(facts.spec, args=json.dumps([*transport.args, best]))
+            yield f"It needs a subcommand, probably `{best}`: {command}"
+        else:
+            yield "It needs a subcommand, such as `stdio`, `mcp`, `serve` or `start`. Add it to `args`."
     elif USAGE.search(facts.stderr):
         yield "It needs other arguments; its last stderr lines show which. Change `args`."
     if facts.junk and facts.exit_code is not None:
@@ -273,7 +297,7 @@ def _ending(facts: Facts) -> Iterable[str]:
     if facts.timed_out and facts.stage in ("start", "handshake"):
         if package_of(transport) is not None:
             wait = "The first start downloads the package. Run it yourself once, or wait longer: "
-            yield f"{wait}{set_command(facts.spec.name, **{'timeouts.connect': '2m'})}"
+            yield f"{wait}{set_command(facts.spec, **{'timeouts.connect': '2m'})}"
         yield (
             "It does not answer. Check that the command starts an MCP server over stdio, or raise "
             "`timeouts.connect` if it is only slow."
@@ -303,7 +327,7 @@ def _network(facts: Facts) -> Iterable[str]:
         case "tls":
             yield "The certificate is not trusted. Set `tls.ca` to your CA certificate file."
         case "plain":
-            yield "The server does not speak TLS. Try http:// instead of https://."
+            yield f"The server does not speak TLS. Use http:// instead of https://{_without_tls(facts.spec)}."
         case "proxy":
             yield "The proxy variables of the environment are invalid. Write them as http://host:port."
         case _:
@@ -312,30 +336,30 @@ def _network(facts: Facts) -> Iterable[str]:
         yield f"The environment sets the proxy {facts.proxy}. Add the host to NO_PROXY to bypass it."
 
 
+def _without_tls(spec: ServerSpec) -> str:
+    """Return the command that does without TLS; only for this machine, since others could read the rest."""
+    url = "" if isinstance(spec.transport, Stdio) else spec.transport.url
+    parts = split_url(url)
+    if parts is None or not is_loopback(parts.host):
+        return ""
+    return f": {set_command(spec, url=re.sub('^https', 'http', url))}"
+
+
 def _http(facts: Facts) -> Iterable[str]:
     spec, status = facts.spec, facts.http_status
     if isinstance(spec.transport, Stdio):
         return
-    kind = spec.kind
-    other = "sse" if kind == "http" else "http"
-    if facts.content_type.endswith("/html"):
-        yield "A web page answers, not an MCP server. Check the path: it often ends in /mcp or /sse."
-        if kind == "sse":
-            yield f"Or try Streamable HTTP: {set_command(spec.name, transport=other)}"
+    if facts.works is not None:
+        yield _instead(spec, *facts.works)
+    elif facts.content_type.endswith("/html"):
+        yield "A web page answers, not an MCP server, and none at /mcp or /sse there. Check the address."
+    elif status in TRIED:
+        yield "No MCP server answers there, nor at /mcp or /sse. Check the address."
     match status:
         case 401:
-            given = any(name.lower() == "authorization" for name in spec.transport.headers)
-            if given:
-                yield "The server rejects the `Authorization` header: the token is wrong or has expired."
-            else:
-                yield f"Log in: dragoman login {spec.name}"
-                yield f"Or set a token: `dragoman set {spec.name} headers.Authorization='Bearer …'`"
+            yield from _login(facts)
         case 403:
             yield "Access denied: the token lacks a permission, or the server checks `Origin`."
-        case 404 | 410:
-            yield "Check the path: it often ends in /mcp (Streamable HTTP) or /sse (legacy SSE)."
-        case 405 | 406 | 415 | 400:
-            yield f"Try the other transport: {set_command(spec.name, transport=other)}"
         case 407:
             yield "The proxy requires a password: set HTTPS_PROXY to http://user:password@host:port."
         case 429:
@@ -350,6 +374,40 @@ def _http(facts: Facts) -> Iterable[str]:
             pass
     if facts.timed_out and not facts.network:
         yield "It accepts the connection, but does not answer. Check that it is an MCP server."
+
+
+TRIED = frozenset({400, 404, 405, 406, 410, 415})
+"""Statuses after which other paths and the other transport are worth a try."""
+
+
+def _instead(spec: ServerSpec, url: str, kind: str) -> str:
+    assert not isinstance(spec.transport, Stdio)  # noqa: S101 -- checked by the caller
+    changed = {"url": url} if url != spec.transport.url else {}
+    if kind != spec.kind and not spec.transport.alternate:
+        changed["transport"] = kind
+    where = f"at {url}" if "url" in changed else f"there over {'SSE' if kind == 'sse' else 'Streamable HTTP'}"
+    return f"An MCP server answers {where}: {set_command(spec, **changed)}"
+
+
+def _login(facts: Facts) -> Iterable[str]:
+    spec = facts.spec
+    assert not isinstance(spec.transport, Stdio)  # noqa: S101 -- checked by the caller
+    login = f"dragoman login {shlex.quote(spec.name)}"
+    header = next((name for name in spec.transport.headers if name.lower() == "authorization"), "")
+    if header:
+        asked = [one.body or "" for one in references(spec.transport.headers[header])]
+        if any(body.startswith("input:") for body in asked):
+            new = f"Enter a new one: `{login}`"
+        elif asked:
+            new = f"It stands in {_listed(asked)}: set a new one there."
+        else:
+            new = f"Enter a new one, as `Bearer TOKEN`: {set_command(spec, f'headers.{header}')}"
+        yield f"The server rejects the `{header}` header: the token is wrong or has expired. {new}"
+    elif facts.reason == "no_oauth":
+        yield f"It offers no login by OAuth. Enter a token: `{login} --with-token`"
+    else:
+        yield f"Log in: `{login}`"
+        yield f"Or enter a token: `{login} --with-token`"
 
 
 def _other(facts: Facts) -> Iterable[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dragoman.config.load import refused
@@ -212,7 +213,7 @@ def package_text(one: Review) -> str:
     if package.is_pinned:
         return f"{name}: pinned to {package.version}"
     named = f"`{package.version}` is not an exact version" if package.version else "version not pinned"
-    command = pin_command(one)
+    command = f"`{pin_command(one)}`"
     if one.version is None:
         return f"{name}: {named} (none found on this machine). Pin it: {command}"
     if one.version.where == OWN_WORD:
@@ -223,19 +224,20 @@ def package_text(one: Review) -> str:
 def advice(one: Review) -> list[str]:
     """Return the advice of `doctor`: changes, suspicious definitions, the package version."""
     said: list[str] = []
+    show = f"`dragoman trust show {quote(one.spec.name)} --refresh`"
     if one.state == "changed" and one.verdict is not None:
         count = _number(len(one.verdict.changes), "change")
-        said.append(f"{count} since you approved it. Review: dragoman trust show {one.spec.name} --refresh")
+        said.append(f"{count} since you approved it. Review: {show}")
     said += [str(finding) for finding in one.findings[:MOST]]
     if (more := len(one.findings) - MOST) > 0:
-        said.append(f"{more} more findings. Review: dragoman trust show {one.spec.name} --refresh")
+        said.append(f"{more} more findings. Review: {show}")
     return [*said, package_text(one)] if one.has_floating_package else said
 
 
 def pin_command(one: Review) -> str:
     """Return the command that pins the version of a server's package."""
     known = one.version is not None and one.version.where != OWN_WORD
-    return f"dragoman trust pin {one.spec.name}{'' if known else ' --version VERSION'}"
+    return f"dragoman trust pin {quote(one.spec.name)}{'' if known else ' --version VERSION'}"
 
 
 def _number(count: int, what: str) -> str:

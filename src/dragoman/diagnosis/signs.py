@@ -84,7 +84,8 @@ SIGN_IN = re.compile(
 """A quoted command that logs in."""
 VARIABLE = re.compile(
     r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,60}?"
-    r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found)\b"
+    r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found|unbound variable)\b"
+    r"|KeyError: ['\"]([A-Z][A-Z0-9_]{2,60})['\"]"
     r"|\b(?:missing|required|set|provide|pass|no(?! attribute))\b[^\n]{0,60}?"
     r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
     re.IGNORECASE,
@@ -101,7 +102,8 @@ def wanted_variables(text: str) -> list[str]:
     """Return the variables that a text asks for, in their order."""
     found: list[str] = []
     for match in VARIABLE.finditer(text):
-        name, end = match[1] or match[2], match.end(1) if match[1] else match.end(2)
+        at = match.lastindex or 1
+        name, end = match[at], match.end(at)
         while name.isupper():
             if name not in found:
                 found.append(name)

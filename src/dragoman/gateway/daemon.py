@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-IDLE_SECONDS = 1_800.0
+IDLE_SECONDS = 600.0
 GRACE_SECONDS = 5.0
 """How long commands and requests in progress may take after the daemon was told to stop."""
 SWEEP_SECONDS = 5.0

@@ -27,6 +27,7 @@ class Logins:
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], Awaitable[str]] | None = None,
         on_refused: Callable[[str], Any] | None = None,
+        token: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """Log a person in to a server; wait until it is ready or has failed.
 
@@ -35,13 +36,14 @@ class Logins:
             open_url: Called with the URL that the person has to open; may be async.
             paste: Asks the person for the URL that the browser ended at; for machines without a browser.
             on_refused: Called with the reason why a pasted URL is not usable, before asking again.
+            token: Asks the person for a token, if the server offers no login by OAuth.
 
         Raises:
             AuthRequiredError: The login was refused or not completed.
             ConfigError: The server does not use OAuth.
         """
         supervisor = self._parts.open_server(name)
-        await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused))
+        await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused, token=token))
         await supervisor.wait_settled()
 
     async def begin(self, name: str) -> str:

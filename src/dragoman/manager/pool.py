@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -350,12 +351,8 @@ class ServerPool(Observer):
 
         return Supervisor(
             spec,
-            expansion=ExpansionContext(
-                env=self._env,
-                root=self._root,
-                home=str(Path.home()),
-                inputs=self._gate.answers(spec, self.settings, self._inputs),
-            ),
+            expansion=ExpansionContext(env=self._env, root=self._root, home=str(Path.home())),
+            answers=partial(self._gate.answers, spec, self.settings, self._inputs),
             observer=self,
             slots=self.slots,
             health_check_interval=self.settings.health_check_interval,

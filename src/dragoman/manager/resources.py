@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -106,7 +107,7 @@ class Resources:
             await self._listing(server, "prompts")
             if self._gate.pin_checker.withheld(supervisor.spec, [name], "prompt"):
                 msg = f"the prompt `{name}` is withheld: it is not the one that was pinned"
-                hint = f"review the change and run `dragoman trust approve {server}`"
+                hint = f"review the change and run `dragoman trust approve {shlex.quote(server)}`"
                 rule = self._gate.pin_checker.rule(supervisor.spec)
                 raise CallDeniedError(msg, tool=name, server=server, rule=rule, hint=hint)
         return fields

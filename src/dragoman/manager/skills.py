@@ -17,6 +17,7 @@ import inspect
 import json
 import re
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
@@ -215,7 +216,7 @@ class Skills:
                     await asyncio.to_thread(self._remember, skill)
                 return
         msg = f"the skill `{skill.name}` of server `{skill.server}` is not approved"
-        hint = f"review it and run `dragoman skills {skill.server} --approve {skill.uri}`"
+        hint = f"review it and run `dragoman skills {quote(skill.server)} --approve {quote(skill.uri)}`"
         raise CallDeniedError(msg, tool=skill.uri, server=skill.server, rule="skill", hint=hint)
 
     async def _read(self, skill: Skill, uri: str) -> bytes:

@@ -83,3 +83,7 @@ class LoginUI(Struct, kw_only=True):
     """Asks for the address that the browser ended at. An error that it raises ends the login."""
     on_refused: Callable[[str], Any] | None = None
     """Gets the reason why a pasted address cannot be used, before `paste` is called again."""
+    token: Callable[[], Awaitable[str]] | None = None
+    """Asks for a token, if the server offers no OAuth login; without it, such a login fails."""
+    only_token: bool = False
+    """Whether to ask for a token at once, whatever the server offers."""

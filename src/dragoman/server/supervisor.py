@@ -16,6 +16,7 @@ import time
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal
 
+from dragoman.config.templates import input_ids
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.languages import fill
@@ -42,7 +43,7 @@ from dragoman.trust.redaction import current_redactor
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.config.templates import ExpansionContext
     from dragoman.events import OfferChanged
@@ -75,6 +76,7 @@ class Supervisor(ConnectionEvents):
         spec: ServerSpec,
         *,
         expansion: ExpansionContext,
+        answers: Callable[[], Mapping[str, str]] = dict,
         observer: Observer,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
@@ -92,6 +94,7 @@ class Supervisor(ConnectionEvents):
         Args:
             spec: The server.
             expansion: Resolves its variables, again for each connection.
+            answers: Returns the values of its `${input:id}`, again for each connection; may block.
             observer: Gets every change of state and every listing.
             slots: Limits how many servers start at once.
             health_check_interval: Seconds without a message after which an idle connection is probed.
@@ -116,6 +119,7 @@ class Supervisor(ConnectionEvents):
         """Why the server is not ready, or was not ready the last time."""
         self.adopt(spec)
         self._expansion = expansion
+        self._answers = answers
         self._observer = observer
         self._slots = slots
         self._handlers = handlers
@@ -705,6 +709,8 @@ class Supervisor(ConnectionEvents):
     async def _prepared(self) -> tuple[Transport, Auth | None]:
         # Variables are read again for each connection.
         expansion = self._expansion.replace(env=copy_of(self._expansion.env))
+        if input_ids(self.spec):
+            expansion = expansion.replace(inputs=await asyncio.to_thread(self._answers))
         transport, auth = await prepare(self.spec, expansion, self._gate)
         if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
             transport = transport.replace(log_file=str(kept_path(self.spec)))

@@ -5,6 +5,7 @@ A view is live: it changes with its registry. It never calls a tool itself.
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
@@ -242,7 +243,7 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
         similar = list(dict.fromkeys(one for group in full for one in group))[:3]
     guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
     msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown tool `{name}`"
-    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
+    hint = guess or f"run `dragoman tools{f' {shlex.quote(server)}' if server else ''}` for a list"
     return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
 
 

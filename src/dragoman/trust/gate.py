@@ -21,9 +21,17 @@ from dragoman.errors import (
 )
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.model.keys import texts_of
+from dragoman.storage.answers import kept_answers
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.error_masking import mask_error
-from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced, with_program
+from dragoman.trust.layers import (
+    answers_for,
+    answers_of,
+    comes_from_project,
+    effective,
+    silenced,
+    with_program,
+)
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_records import protect
 from dragoman.trust.pin_checker import PinChecker
@@ -243,13 +251,18 @@ class Gate:
         return limits
 
     def answers(self, spec: ServerSpec, settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the values of `${input:id}` for a server: defaults and given answers."""
+        """Return the values of `${input:id}` for a server: defaults, kept answers and given ones.
+
+        The kept ones are read from a file, and are secrets in any field.
+        """
+        kept = kept_answers(answers_of(spec, settings, self._root), user=self._user)
+        self.redactor.add(kept.values())
         is_ours = self._trusts_project or not comes_from_project(spec, by_field=self._by_field)
         if is_ours or not given:
-            return answers_for(spec, settings, given)
+            return answers_for(spec, settings, given, kept=kept)
         own = [one for one in settings.servers if not comes_from_project(one, by_field=self._by_field)]
         taken = {item.id for item in settings.inputs if item.scope != "project"}
-        return answers_for(spec, settings, given, taken.union(*map(input_ids, own)))
+        return answers_for(spec, settings, given, taken.union(*map(input_ids, own)), kept=kept)
 
     def register_secrets(
         self,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Note, Settings, Statement
 from dragoman.model.keys import keys
+from dragoman.storage.files import project_root
 from dragoman.struct import Struct, asdict
 from dragoman.trust.sanitizing import for_log, unfolded
 
@@ -196,7 +197,7 @@ def name_conflict(theirs: ServerSpec) -> str:
     name, where = for_log(theirs.name, 100), for_log(str(theirs.origin), _SHOWN)
     return (
         f"the project's file {where} also defines `{name}`; it is not approved and not in effect. "
-        f"Review: dragoman trust approve {name}"
+        f"Review: dragoman trust approve {shlex.quote(name)}"
     )
 
 
@@ -259,31 +260,33 @@ def inputs_of(spec: ServerSpec, settings: Settings) -> dict[str, Input]:
     return {item.id: item for item in settings.inputs if (item.scope == "project") == theirs}
 
 
-def answer_key(spec: ServerSpec, settings: Settings, name: str) -> str:
-    """Return the key of an answer: answers for a project's server are separate from those for the user's."""
-    return f"\0project\0{name}" if of_project(spec, settings) else name
+def answers_of(spec: ServerSpec, settings: Settings, root: str) -> str:
+    """Return whose answers a server gets from the store: its project's, or those of the user (empty)."""
+    return project_root(root or settings.root) if of_project(spec, settings) else ""
 
 
 def answers_for(
-    spec: ServerSpec, settings: Settings, given: Mapping[str, str], taken: Collection[str] = ()
+    spec: ServerSpec,
+    settings: Settings,
+    given: Mapping[str, str],
+    taken: Collection[str] = (),
+    *,
+    kept: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the values of a server's inputs: the defaults of its side and the given answers.
+    """Return the values of a server's inputs: the defaults of its side, kept answers and the given ones.
 
     Args:
         spec: The server.
         settings: The configuration.
-        given: Answers by id, or by `answer_key`.
+        given: Answers by id.
         taken: Ids that the user's own servers use: an answer by such an id is only for those servers.
+        kept: The answers that the user gave earlier for this side.
     """
     known = inputs_of(spec, settings)
-    values = {name: item.default for name, item in known.items() if item.default is not None}
+    values = {name: item.default for name, item in known.items() if item.default is not None} | dict(kept)
     if not of_project(spec, settings):
         return values | dict(given)
-    mark = answer_key(spec, settings, "")
-    plain = {name: text for name, text in given.items() if name not in taken}
-    return (
-        values | plain | {key.removeprefix(mark): text for key, text in given.items() if key.startswith(mark)}
-    )
+    return values | {name: text for name, text in given.items() if name not in taken}
 
 
 # Approval of the settings

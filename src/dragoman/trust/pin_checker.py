@@ -447,7 +447,7 @@ def _how_to_review(spec: ServerSpec) -> str:
 
 def _refusal(name: str, server: str, offer: _Offer) -> CallDeniedError:
     msg = f"`{name}` is withheld: its definition changed since it was approved"
-    hint, public = f"review the change and run `dragoman trust approve {server}`", ""
+    hint, public = f"review the change and run `dragoman trust approve {shlex.quote(server)}`", ""
     if offer.verdict is not None and offer.verdict.problem:
         msg = f"`{name}` is withheld: {_unpinned(offer.verdict.problem)}"
         hint = 'make the file writable, or set `trust = "warn"` in its entry'

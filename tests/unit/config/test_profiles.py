@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from dragoman.config.dialects import FORMATS, HOSTS, NAMES, SEEDS, dialect
@@ -62,12 +64,21 @@ def test_every_host_is_a_profile(name: str) -> None:
         ("windsurf", "~/.codeium/windsurf/mcp_config.json"),
         ("cline", "${CLINE_DIR:-~/.cline}/data/settings/cline_mcp_settings.json"),
         ("kiro", "~/.kiro/settings/mcp.json"),
-        ("vscode", ""),
         ("librechat", ""),
     ],
 )
 def test_a_host_is_written_to_where_its_user_has_the_same_file_everywhere(name: str, written: str) -> None:
     assert profile_named(name).written_file() == written
+
+
+@pytest.mark.parametrize(
+    ("platform", "folder"), [("linux", "${XDG_CONFIG_HOME:-~/.config}"), ("win32", "${APPDATA}")]
+)
+def test_a_host_with_another_file_on_each_platform_is_written_to_in_the_one_of_this_platform(
+    platform: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    assert profile_named("vscode").written_file() == f"{folder}/Code/User/mcp.json"
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_a_missing_answer_is_told_apart_from_a_missing_variable() -> None:
     with pytest.raises(MissingVariableError, match="the input `key`") as caught:
         expand_transport(ServerSpec("s", Http("https://x", headers={"K": "${input:key}"})), AROUND)
     assert caught.value.pointer == "headers.K"
-    assert "answer it when asked" in caught.value.hint
+    assert "which asks for it" in caught.value.hint
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("keep", "${TOKEN}"), ("empty", "")])

@@ -348,7 +348,7 @@ def test_each_profile_has_a_file_of_its_own_to_write_to(
     assert found.backup is (profile in ("cursor", "claude-code"))
 
 
-@pytest.mark.parametrize("profile", ["legal", "vscode"])
+@pytest.mark.parametrize("profile", ["legal", "librechat"])
 def test_a_profile_without_such_a_file_says_so(tmp_path: Path, home: Path, profile: str) -> None:
     with pytest.raises(ConfigError, match="no file of its own"):
         write.target(profile_named(profile), expansion(tmp_path, home))

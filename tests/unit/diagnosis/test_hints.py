@@ -8,12 +8,18 @@ import pytest
 
 from dragoman import Http, ServerSpec, Sse, Stdio
 from dragoman.diagnosis.hints import MOST, Facts, hints
+from dragoman.model import Origin
 
 UVX = ServerSpec("git", Stdio("uvx", ["mcp-server-git"]))
 NPX = ServerSpec("fs", Stdio("npx", ["-y", "@scope/server"]))
 HTTP = ServerSpec("law", Http("http://127.0.0.1:8000/mcp"))
 SSE = ServerSpec("law", Sse("http://127.0.0.1:8000/sse"))
 TOKEN = ServerSpec("law", Http("http://127.0.0.1/mcp", headers={"authorization": "Bearer x"}))
+TLS = ServerSpec("law", Http("https://localhost/mcp"))
+FAR = ServerSpec("law", Http("https://law.example/mcp"))
+THEIRS = ServerSpec(
+    "law", Http("http://127.0.0.1/mcp"), origin=Origin(source="mcp.json", dialect="cursor", scope="user")
+)
 LOCAL = ServerSpec("own", Stdio("/opt/own/bin/server", ["--db", "x"]))
 NPX_OFFLINE = "npm error code ENOTFOUND\nnpm error request to https://registry.example/x failed"
 COMMANDS = """Usage: agent [OPTIONS] COMMAND [ARGS]...
@@ -42,7 +48,7 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
         (ServerSpec("x", Stdio("/opt/s")), {"stage": "command"}, "chmod +x"),
         (ServerSpec("x", Stdio("s", cwd="/no")), {"stage": "command", "folder_missing": True}, "`/no`"),
         # Its standard error
-        (UVX, {"stage": "handshake", "stderr": FASTMCP}, "uvx --with 'mcp<2' mcp-server-git"),
+        (UVX, {"stage": "handshake", "stderr": FASTMCP}, """args='["--with", "mcp<2", "mcp-server-git"]'`"""),
         (
             UVX,
             {
@@ -204,12 +210,12 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
                 "stage": "handshake",
                 "stderr": "Please set CHAT_BOT_TOKEN and CHAT_TEAM_ID environment variables",
             },
-            "It needs the variables `CHAT_BOT_TOKEN` and `CHAT_TEAM_ID`. Set them",
+            "It needs the variables `CHAT_BOT_TOKEN` and `CHAT_TEAM_ID`. Enter them: ",
         ),
         (
             NPX,
             {"stage": "handshake", "stderr": "Missing required variables: DB_HOST, DB_USER, DB_PASSWORD"},
-            "env.DB_HOST='${DB_HOST}' env.DB_USER='${DB_USER}' env.DB_PASSWORD='${DB_PASSWORD}'`",
+            "`dragoman set fs env.DB_HOST env.DB_USER env.DB_PASSWORD`",
         ),
         (NPX, {"stage": "handshake", "stderr": SIGN_IN}, "It needs the variable `WATCHER_ACCESS_TOKEN`"),
         (
@@ -234,14 +240,34 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
         (HTTP, {"stage": "connect", "network": "refused"}, "Nothing listens there"),
         (HTTP, {"stage": "connect", "network": "dns"}, "Host not found"),
         (HTTP, {"stage": "connect", "network": "tls"}, "`tls.ca`"),
-        (HTTP, {"stage": "connect", "network": "plain"}, "Try http://"),
+        (TLS, {"stage": "connect", "network": "plain"}, "`dragoman set law url=http://localhost/mcp`"),
+        (FAR, {"stage": "connect", "network": "plain"}, "Use http:// instead of https://."),
         (HTTP, {"stage": "connect", "network": "refused", "proxy": "http://p:1"}, "Start the proxy"),
         # HTTP
         (HTTP, {"stage": "handshake", "http_status": 401}, "dragoman login law"),
         (TOKEN, {"stage": "handshake", "http_status": 401}, "the token is wrong or has expired"),
         (HTTP, {"stage": "handshake", "http_status": 404}, "/mcp"),
-        (HTTP, {"stage": "handshake", "http_status": 405}, "`dragoman set law transport=sse`"),
-        (SSE, {"stage": "handshake", "http_status": 405}, "`dragoman set law transport=http`"),
+        (HTTP, {"stage": "handshake", "http_status": 405}, "Check the address"),
+        (
+            HTTP,
+            {"stage": "handshake", "works": ("http://127.0.0.1:8000/mcp", "sse")},
+            "`dragoman set law transport=sse`",
+        ),
+        (
+            SSE,
+            {"stage": "handshake", "works": ("http://127.0.0.1:8000/sse", "http")},
+            "`dragoman set law transport=http`",
+        ),
+        (
+            SSE,
+            {"stage": "handshake", "works": ("http://127.0.0.1:8000/a/sse", "sse")},
+            "`dragoman set law url=http://127.0.0.1:8000/a/sse`",
+        ),
+        (
+            THEIRS,
+            {"stage": "handshake", "works": ("http://127.0.0.1/sse", "sse")},
+            "url=http://127.0.0.1/sse transport=sse --profile cursor`",
+        ),
         (HTTP, {"stage": "handshake", "http_status": 407}, "The proxy requires a password"),
         (HTTP, {"stage": "handshake", "http_status": 503}, "Check that the server runs"),
         (HTTP, {"stage": "handshake", "http_status": 500}, "its own log"),
@@ -282,7 +308,7 @@ def test_the_password_of_a_proxy_that_is_not_handed_on_is_named() -> None:
         assert not any("pa55word" in hint for hint in found)
         return any(
             "The password in `HTTPS_PROXY` is not passed" in hint
-            and '"HTTPS_PROXY": "${HTTPS_PROXY}"' in hint
+            and "`dragoman set x env.HTTPS_PROXY='${HTTPS_PROXY}'`" in hint
             for hint in found
         )
 

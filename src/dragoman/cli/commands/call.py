@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -232,7 +233,7 @@ def _check_known(settings: Settings, asked: ToolTarget, given: _Given) -> None:
         tool = registry.resolve(asked.name, server=spec.name)
     except UnknownToolError as error:
         if error.suggestions:
-            error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
+            error.hint += f" The list is cached; update it with `dragoman tools {quote(spec.name)} --refresh`"
             raise
         return
     from dragoman.tools.result.build import check
@@ -276,7 +277,7 @@ def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, l
     except UnknownToolError as error:
         found = _server_or_tool(error)
     if settings.server(first) is not None and isinstance(found, UnknownToolError):
-        msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
+        msg = f"Missing TOOL. Run `dragoman tools {quote(first)}` for a list."
         raise click.UsageError(msg)
     if not is_alone:
         # Two words, and the first is not a server: report that instead of looking for a tool.
@@ -417,7 +418,7 @@ def find_connected(live: Connected, asked: ToolTarget, elsewhere: Sequence[ToolD
         changes = live.mcp.trust.changes(server)
         if changes.is_withheld and any(one.kind == "tool" and name.endswith(one.name) for one in changes):
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
-            hint = f"review the change and run `dragoman trust approve {server}`"
+            hint = f"review the change and run `dragoman trust approve {quote(server)}`"
             raise CallDeniedError(msg, tool=name, server=server, hint=hint)
     raise unmatched(name, tools, server=live.names[0])
 
@@ -427,7 +428,7 @@ def _check_connected(live: Connected, server: str, seconds: float) -> None:
     state = live.mcp.status([server])[server].state
     if state == "connecting":
         msg = f"server `{server}` did not connect within {seconds:g} s"
-        hint = f"increase `--timeout`, or run `dragoman doctor {server}`"
+        hint = f"increase `--timeout`, or run `dragoman doctor {quote(server)}`"
         raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
 
 

@@ -74,7 +74,7 @@ def calls(
         why = (
             "`call_log = false` in the configuration turns recording off."
             if off
-            else "Call a tool: dragoman call"
+            else "Call a tool; `dragoman tools` lists them."
         )
         output.say(f"No recorded calls. {why}")
     else:

@@ -113,11 +113,12 @@ async def _chat(
     from dragoman.cli.session.line_editor import TerminalAsker
     from dragoman.cli.session.log import NAME, Warnings, logbook
     from dragoman.cli.session.screen import Screen
+    from dragoman.cli.tables import in_session
 
     screen = Screen()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     asker = TerminalAsker(screen) if is_terminal else None
-    warnings = Warnings(screen.print_line)
+    warnings = Warnings(lambda text: screen.print_line(in_session(text)))
     with logbook(state_folder() / NAME, warnings, debug=options.debug):
         talk = {"transcript": transcript, "price": price, "how": how}
         return await _open(options, screen, asker, warnings, model=model, talk=talk)
@@ -137,18 +138,17 @@ async def _open(
     from dragoman.manager.manager import McpManager
 
     provider, why = await choose_model(model, os.environ, talk["how"])
-    inputs: dict[str, str] = {}
     if asker is not None:
         settings = options.load()
         try:
             await approve_project(asker, settings)
-            inputs = await ask_inputs(asker, options.load())
+            settings = options.load()
+            await ask_inputs(asker, settings, settings.servers)
         except AbandonedError:
             raise click.Abort from None
     talks: list[Conversation] = []
     consent = Consent(asker, lambda server: rule_file(options, mcp, server)) if asker is not None else None
     setup: dict[str, Any] = {
-        "inputs": inputs,
         "handlers": _handlers(consent, lambda: talks[0].provider, has_model=provider is not None),
         "call_log": options.load().call_log is not False,
         "default_trust": "ask" if consent is not None else "warn",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -117,7 +118,7 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
         output.say_json(
             DoctorReport(
                 ok=code is Exit.DONE,
-                servers=[_report(one, looked) for one, looked in zip(found, reviews, strict=True)],
+                servers=[_report(options, one, looked) for one, looked in zip(found, reviews, strict=True)],
                 problems=[ProblemReport.of(problem) for problem in problems],
                 look_alikes=alike,
                 fixes=fix(options, found) if fixes else UNSET,
@@ -130,7 +131,7 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
             folded = one.ok and not verbose
             click.echo("\n" * bool(before and not (folded and before == "folded")), nl=False)
             before = "folded" if folded else "whole"
-            _show(one, looked, verbose=verbose)
+            _show(options, one, looked, verbose=verbose)
         for finding in alike:
             output.say(f"\nadvice: {finding}", fg="yellow")
         broken = broken_entries(settings) if not names else {}
@@ -193,10 +194,11 @@ async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[Se
             return list(await asyncio.gather(*map(check, specs)))
 
 
-def _report(one: Diagnosis, looked: Review) -> DiagnosisReport:
+def _report(options: Options, one: Diagnosis, looked: Review) -> DiagnosisReport:
     cause = None
     if one.error is not None and one.explanation is not None:
-        cause = ErrorReport(code=one.error.code, message=one.explanation.cause, hint=one.hint)
+        hint = options.with_program(one.hint)
+        cause = ErrorReport(code=one.error.code, message=one.explanation.cause, hint=hint)
     return DiagnosisReport.of(
         one,
         name=one.spec.name,
@@ -206,11 +208,12 @@ def _report(one: Diagnosis, looked: Review) -> DiagnosisReport:
         ],
         cause=cause,
         stderr=one.stderr.splitlines(),
+        hints=[options.with_program(hint) for hint in one.hints],
         review=review_report(looked),
     )
 
 
-def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
+def _show(options: Options, one: Diagnosis, looked: Review, *, verbose: bool) -> None:
     from dragoman.diagnosis.review import advice
 
     width = shutil.get_terminal_size().columns if output.columns() else 10_000
@@ -231,10 +234,10 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
         for line in output.safe(one.stderr).splitlines():
             click.secho(f"    {output.cut(line, width - 4)}", dim=True)
     for hint in one.hints:
-        _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
+        _say_hint(output.safe(options.with_program(hint)), width)
     # A server that does not work has other worries than the version of its package.
     for text in advice(looked) if one.ok else ():
-        _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
+        _say_wrapped("  advice: ", output.safe(options.with_program(text)), width, fg="yellow")
 
 
 def _show_folded(one: Diagnosis, width: int) -> None:
@@ -273,6 +276,21 @@ def _took(seconds: float) -> str:
     if seconds < 0.001:
         return ""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _say_hint(hint: str, width: int) -> None:
+    """Print a hint; a command that does not fit is on a line of its own, so that it can be copied whole."""
+    mark = "  → "
+    if output.width_of(mark + hint) <= width:
+        click.secho(mark + hint, fg="cyan")
+        return
+    for piece in re.split(r"(`dragoman [^`]+`)", hint):
+        text = piece.strip(" ,;")
+        if text.startswith("`dragoman "):
+            click.secho(f"    {text.strip('`')}", fg="cyan")
+        elif text:
+            _say_wrapped(mark, text, width, fg="cyan")
+            mark = "    "
 
 
 def _say_wrapped(mark: str, text: str, width: int, *, fg: str) -> None:

@@ -408,7 +408,10 @@ def own_settings(options: Options, name: str) -> Settings:
     if theirs is not None:
         host = theirs.origin.dialect
         msg = f"server `{name}` belongs to another app, in {output.place(theirs.origin)}"
-        hint = f"copy it first: `dragoman import {host} --only {name} --write`, or use `--profile {host}`"
+        hint = (
+            f"add `--profile {host}` to change that file, "
+            f"or copy it first: `dragoman import {host} --only {shlex.quote(name)} --write`"
+        )
         raise ConfigError(msg, hint=hint)
     return settings
 

@@ -11,6 +11,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.commands.set_ import mask_diff, parse_values, show_diff, target_for
+from dragoman.cli.options import typed
 from dragoman.errors import ConfigError
 from dragoman.struct import Report
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dragoman.diagnosis.doctor import Diagnosis
 
 _COMMAND = re.compile(r"`dragoman set ([^`]+)`")
-_PLACEHOLDER = "…"
-"""Stands in an advice for what only the user knows; such a command is not carried out."""
 
 
 class FixReport(Report, kw_only=True):
@@ -43,10 +42,11 @@ def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixReport]:
     done: list[FixReport] = []
     for one in found:
         name = one.spec.name
-        if not (values := _advised(one)):
+        values, profile = _advised(one)
+        if not values:
             continue
         try:
-            spec, target = target_for(options, name)
+            spec, target = target_for(options.replace(profile=profile or options.profile), name)
             diff = write.preview_values(target, name, spec.origin.pointer, values)
         except ConfigError as error:
             output.warn(f"{name}: {error}")
@@ -60,12 +60,13 @@ def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixReport]:
         done.append(FixReport(server=name, file=str(target.path), diff=shown, written=agreed))
         if agreed and not options.json:
             where = output.shorten_path(str(target.path))
-            output.say(f"Wrote {where}. Check again: dragoman doctor {name}", fg="green")
+            again = typed(f"dragoman doctor {shlex.quote(name)}")
+            output.say(f"Wrote {where}. Check again: {again}", fg="green")
     if not done and not options.json:
         output.say("Nothing that --fix can write.")
     left = [one.server for one in done if not one.written]
     if left and not options.json and not _can_ask():
-        output.warn(f"Not written. To write it: dragoman doctor --fix --yes {' '.join(left)}")
+        output.warn(f"Not written. To write it: {typed(f'dragoman doctor --fix --yes {shlex.join(left)}')}")
     return done
 
 
@@ -82,12 +83,18 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _advised(one: Diagnosis) -> dict[str, Any]:
-    """Return the values that the hints of a diagnosis say to set; the first hint about a key wins."""
+def _advised(one: Diagnosis) -> tuple[dict[str, Any], str]:
+    """Return the values that the hints of a diagnosis say to set, and the app whose file has the server.
+
+    The first hint about a key wins. A value that only the user knows is asked for.
+    """
     found: dict[str, Any] = {}
+    profile = ""
     for hint in one.hints:
         for command in _COMMAND.findall(hint):
-            words = shlex.split(command)
-            if _PLACEHOLDER not in command and words[0] == one.spec.name:
-                found = parse_values(words[1:]) | found
-    return found
+            name, *words = shlex.split(command)
+            if "--profile" in words:
+                *words, _, profile = words
+            if name == one.spec.name:
+                found = parse_values(word for word in words if "=" in word or _can_ask()) | found
+    return found, profile

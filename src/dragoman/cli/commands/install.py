@@ -91,7 +91,15 @@ def install(options: Options, host: str, *, writes: bool, undoes: bool) -> None:
     lines = [_line(move) for move in moves]
     done = "uses" if writes else "would use"
     lines.append(f"{title} {done} `dragoman serve` ({place})")
-    lines.append(f"undo: dragoman install {host} --undo" if writes else "add --write to change the files")
+    if writes:
+        lines.append(f"undo: dragoman install {host} --undo")
+    else:
+        how = (
+            "to do it, paste this entry"
+            if planned.target.format == "yaml"
+            else (f"to do it: `dragoman install {host} --write`; or paste this entry yourself")
+        )
+        lines += [f"{how}:", installing.entry_text(planned)]
     _say(options, report, lines)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli import exits, output
 from dragoman.cli.known import named
-from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.cli.options import SERVERS, Options, common_options, typed
 from dragoman.config.load import refused
 from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, DragomanError
@@ -36,23 +38,42 @@ class LogsReport(Report, kw_only=True):
     lines: Sequence[str]
 
 
+class KeptLog(Report, kw_only=True):
+    """One server of `dragoman logs --json` without a name."""
+
+    server: str
+    file: str
+    bytes: int
+    changed: float
+    """When it was last written, in seconds since the epoch."""
+
+
+class KeptLogsReport(Report, kw_only=True):
+    """`dragoman logs --json` without a name."""
+
+    servers: Sequence[KeptLog]
+
+
 @click.command()
 @common_options
-@click.argument("name", shell_complete=SERVERS)
+@click.argument("name", required=False, shell_complete=SERVERS)
 @click.option("--lines", "-n", default=50, show_default=True, help="How many of the last lines.")
 @click.pass_obj
-def logs(options: Options, name: str, lines: int) -> None:
-    """Show the last lines that a server wrote to its standard error.
+def logs(options: Options, name: str | None, lines: int) -> None:
+    """Show the last lines that a server wrote to its standard error; without a name, list the logs.
 
     They come from its `log_file`, or from the log that is kept for seven days; no server is started. Secrets
     are masked. `call_log = false` in the `[mcp]` table of the configuration turns the kept log off.
     """
     settings = options.load()
     exits.require_settings(settings)
+    if name is None:
+        _list(options, settings)
+        return
     spec = named(settings, name)
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` is remote; its log is not on this machine"
-        raise DragomanError(msg, hint=f"Check that it answers: dragoman doctor {name}")
+        raise DragomanError(msg, hint=f"check that it answers: `dragoman doctor {quote(name)}`")
     if (refusal := refused(settings, [spec]).get(name)) is not None:
         raise refusal  # An unapproved entry could name any file as its log.
     own = _log_file(spec, settings)
@@ -69,7 +90,36 @@ def logs(options: Options, name: str, lines: int) -> None:
     if not found:
         off = own is None and settings.call_log is False
         why = "; `call_log = false` turns the log off" if off else ""
-        output.warn(f"No stderr output of `{name}` is kept{why}. Start it once: dragoman doctor -v {name}")
+        start = typed(f"dragoman doctor -v {quote(name)}")
+        output.warn(f"No stderr output of `{name}` is kept{why}. To see it: {start}")
+
+
+def _list(options: Options, settings: Settings) -> None:
+    """List the logs that can be shown, the latest first."""
+    unapproved = refused(settings, settings.servers)
+    found: list[KeptLog] = []
+    for spec in settings.servers:
+        if not isinstance(spec.transport, Stdio) or spec.name in unapproved:
+            continue
+        own = _log_file(spec, settings)
+        path = own if own is not None else next(iter(kept_files(spec)[-1:]), None)
+        if path is not None and path.is_file():
+            about = path.stat()
+            log = KeptLog(server=spec.name, file=str(path), bytes=about.st_size, changed=about.st_mtime)
+            found.append(log)
+    found.sort(key=lambda one: one.changed, reverse=True)
+    if options.json:
+        output.say_json(KeptLogsReport(servers=found))
+        return
+    width = max((output.width_of(output.one_line(one.server)) for one in found), default=0)
+    for one in found:
+        name = output.one_line(one.server)
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
+        output.say(f"{name}{' ' * (width - output.width_of(name))}  {moment}  {one.bytes:>9,} bytes")
+    if found:
+        output.warn(f"Show one: {typed(f'dragoman logs {quote(found[0].server)}')}")
+    else:
+        output.say(f"No stderr output of a server is kept. To see it: {typed('dragoman doctor -v')}")
 
 
 def _log_file(spec: ServerSpec, settings: Settings) -> Path | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,7 +42,7 @@ class SetReport(Report, kw_only=True):
 @click.command("set")
 @common_options
 @click.argument("name", shell_complete=SERVERS)
-@click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.argument("words", nargs=-1, required=True, metavar="KEY[=VALUE]...")
 @click.option("--dry-run", is_flag=True, help="Show the change as a diff, and write nothing.")
 @click.pass_obj
 def set_(options: Options, name: str, words: tuple[str, ...], *, dry_run: bool) -> None:
@@ -50,10 +52,12 @@ def set_(options: Options, name: str, words: tuple[str, ...], *, dry_run: bool) 
     dragoman set github env.GITHUB_TOKEN='${GITHUB_TOKEN}'
     dragoman set files timeouts.call=2m lazy=true
     dragoman set docs headers.Authorization='Bearer ${TOKEN}'
+    dragoman set github env.GITHUB_TOKEN                       (asks for the value)
 
     The keys are those of dragoman's own format (see docs/configuration.md), whatever the format of the file
-    is. Lists and tables are written as JSON: args='["-y", "package"]'. Everything else in the file stays as
-    it is.
+    is. Lists and tables are written as JSON: args='["-y", "package"]'. The value of a variable or a header
+    may be left out: it is asked for, or without a terminal read from standard input, a line for each.
+    Everything else in the file stays as it is.
     """  # noqa: D301 -- click wants the backspace itself
     change(options, name, parse_values(words), dry_run=dry_run)
 
@@ -70,10 +74,16 @@ def unset(options: Options, name: str, keys: tuple[str, ...], *, dry_run: bool) 
 
 
 def parse_values(words: Iterable[str]) -> dict[str, Any]:
-    """Parse `key=value` words; a value is JSON if it can be, but variables and headers are always texts."""
+    """Parse `key=value` words; a value is JSON if it can be, but variables and headers are always texts.
+
+    The value of a variable or a header that stands alone is asked for.
+    """
     found: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
+        if not equals and key.startswith(_TEXTS):
+            found[key] = _asked(key)
+            continue
         if not equals or not key.strip("."):
             msg = f"Expected KEY=VALUE, not `{word}`. To remove a value, use `dragoman unset`."
             raise click.UsageError(msg)
@@ -85,6 +95,16 @@ def parse_values(words: Iterable[str]) -> dict[str, Any]:
                 continue
             found[key] = text if value is None else value
     return found
+
+
+def _asked(key: str) -> str:
+    """Ask for a value, which may be a secret, or read it from standard input."""
+    if sys.stdin.isatty():
+        return click.prompt(key, hide_input=True, err=True)
+    if text := sys.stdin.readline().rstrip("\r\n"):
+        return text
+    msg = f"No value for `{key}`: write {key}=VALUE, or give it on standard input."
+    raise click.UsageError(msg)
 
 
 def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: bool = False) -> None:
@@ -120,7 +140,7 @@ def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: b
     output.say(f"{verb} {keys} of `{name}` in {where}")
     if spec.origin.scope == "project":
         output.say(
-            f"The project's server has changed. Approve it: {typed(f'dragoman trust approve {name}')}",
+            f"The project's server has changed. Approve it: {typed(f'dragoman trust approve {quote(name)}')}",
             fg="yellow",
         )
 

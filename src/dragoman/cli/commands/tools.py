@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -14,10 +18,13 @@ from dragoman.cli.connect import connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, overall_exit, run
 from dragoman.cli.known import known_tools, settled, wanted
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
 from dragoman.cli.remote import divert
+from dragoman.errors import ConfigError
+from dragoman.storage.failures import Failure, recent_failures, remember_failures
 from dragoman.struct import UNSET, MutableStruct, Report, UnsetType, field
 from dragoman.tools.export.apis import APIS, model_api
+from dragoman.trust.masking import spec_key
 from dragoman.trust.toolsets import find_toolset
 
 if TYPE_CHECKING:
@@ -147,8 +154,8 @@ def tools(
 ) -> None:
     """List the tools of each server as signatures.
 
-    Cached lists are shown if there are any. Only servers without a cached list are started; `--refresh`
-    queries all of them.
+    Cached lists are shown if there are any. Only servers without a cached list are started, and none that
+    failed in the last minute, unless it is named; `--refresh` queries all of them.
     """
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
@@ -211,12 +218,41 @@ def collect(
             servers[name].tools, servers[name].source = listed, "cache"
     codes: list[Exit] = []
     unknown = [one.spec for one in servers.values() if one.source is None]
+    if unknown and connects and not (names or refresh or options.server):
+        codes = _recall(settings, unknown, servers)
+        unknown = [spec for spec in unknown if servers[spec.name].error is None]
     if unknown and connects:
-        codes = run(_ask(options, settings, unknown, servers))
+        codes += run(_ask(options, settings, unknown, servers))
     registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
     for name, one in servers.items():
         one.tools = [tool for tool in registry if tool.server == name]
     return settings, servers, registry, codes
+
+
+def _recall(
+    settings: Settings, specs: Sequence[ServerSpec], servers: Mapping[str, ServerTools]
+) -> list[Exit]:
+    """Take over the failures of the last minute, and return their exit codes."""
+    codes: list[Exit] = []
+    recent = recent_failures()
+    for spec in specs:
+        failed = recent.get(_key(settings, spec))
+        if failed is not None:
+            ago = max(1, round(time.time() - failed.at))
+            step = failed.next_step
+            servers[spec.name].error = _error(failed.code, failed.cause, step)
+            again = typed(f"dragoman tools {quote(spec.name)}")
+            output.warn(f"{spec.name}: {failed.cause} ({ago} s ago; try it again: {again}). Run: {step}")
+            codes.append(Exit(failed.exit_code))
+    return codes
+
+
+def _error(code: str, cause: str, step: str) -> output.ErrorReport:
+    return output.ErrorReport(code=code, message=cause, hint=f"run `{step}`")
+
+
+def _key(settings: Settings, spec: ServerSpec) -> str:
+    return spec_key(spec, settings.root or str(Path.cwd()))
 
 
 async def _ask(
@@ -224,6 +260,7 @@ async def _ask(
 ) -> list[Exit]:
     async with connected(options, settings, specs) as live:
         codes = live.warn_of_failures()
+        failed: dict[str, Failure] = {}
         for status in live.status():
             one = servers[status.name]
             one.tools = [tool for tool in live.mcp.tools() if tool.server == status.name]
@@ -233,8 +270,17 @@ async def _ask(
                 one.source = "cache" if one.tools else None
                 code = status.error_code or "server.not_ready"
                 found = live.explain(status.name)
-                hint = f"run `{found.next_step}`"
-                one.error = output.ErrorReport(code=code, message=found.cause, hint=hint)
+                one.error = _error(code, found.cause, found.next_step)
+                if live.code(status) in (Exit.UNREACHABLE, Exit.TIMEOUT):  # the others are known at once
+                    failed[_key(settings, one.spec)] = Failure(
+                        at=time.time(),
+                        code=code,
+                        cause=found.cause,
+                        next_step=found.next_step,
+                        exit_code=int(live.code(status)),
+                    )
+        with suppress(ConfigError):  # a list of tools needs no memory
+            remember_failures(failed, dict.fromkeys(_key(settings, spec) for spec in specs))
     return codes
 
 

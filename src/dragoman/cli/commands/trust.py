@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -365,7 +366,7 @@ def _show_review(one: Review, row: ApprovalRow | None, *, is_rivalled: bool) -> 
     name, _, rest = (head if width is None else output.cut(head, width)).partition("  ")
     click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
     if row is not None:
-        again = f": `{typed(f'dragoman trust approve {one.spec.name}')}` shows it whole and asks"
+        again = f": `{typed(f'dragoman trust approve {quote(one.spec.name)}')}` shows it whole and asks"
         text = {
             "approved": "approved for this project",
             "changed": f"changed since it was approved{again}",
@@ -392,7 +393,7 @@ def _show_review(one: Review, row: ApprovalRow | None, *, is_rivalled: bool) -> 
                 _line("", line, {"-": "red", "+": "green"}.get(line.strip()[:1]))
         _line(
             "",
-            f"`{typed(f'dragoman trust approve {one.spec.name}')}` asks, and pins what it offers now",
+            f"`{typed(f'dragoman trust approve {quote(one.spec.name)}')}` asks, and pins what it offers now",
             None,
         )
     for finding in one.findings:
@@ -522,7 +523,7 @@ class Approver:
         spec = look.spec
         if not self._can_ask:
             msg = f"server `{spec.name}` needs your approval, and there is no terminal to ask at"
-            raise self._denied(msg, spec, f"look at it with `dragoman config show {spec.name}`")
+            raise self._denied(msg, spec, f"look at it with `dragoman config show {quote(spec.name)}`")
         self._show(question(spec, self._root, look.evidence, look.changes))
         if not self._said_yes("Approve it?"):
             return False
@@ -550,7 +551,9 @@ class Approver:
         self._show_offer(looked, now, changes)
         if not self._can_ask:
             msg = f"the tools of server `{spec.name}` need your approval, and there is no terminal to ask at"
-            raise self._denied(msg, spec, f"look at it with `dragoman trust show {spec.name} --refresh`")
+            raise self._denied(
+                msg, spec, f"look at it with `dragoman trust show {quote(spec.name)} --refresh`"
+            )
         if not self._said_yes("Approve these definitions?"):
             self.reviews.append(looked)
             return False
@@ -575,7 +578,7 @@ class Approver:
                 hint = (
                     f"did you mean {' or '.join(alike)}?"
                     if alike
-                    else f"`dragoman trust show {server} --refresh` lists what changed"
+                    else f"`dragoman trust show {quote(server)} --refresh` lists what changed"
                 )
                 msg = f"server `{server}` has no tool `{name}`"
                 raise UnknownToolError(msg, server=server, tool=name, suggestions=alike, hint=hint)
@@ -670,7 +673,7 @@ def pin_version(
     output.say(f"written to {where}" if written else f"nothing is written yet to {where}; `--write` does it")
     if asks_again:
         output.say(
-            f"it is another command then: `{typed(f'dragoman trust approve {spec.name}')}` approves it",
+            f"it is another command then; approve it: {typed(f'dragoman trust approve {quote(spec.name)}')}",
             fg="yellow",
         )
 

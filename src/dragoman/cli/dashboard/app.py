@@ -47,7 +47,8 @@ from dragoman.cli.dashboard.lists import (
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.session.render_turn import PastCall, short_arguments
-from dragoman.cli.slash import Context, Leave, UsageError, run
+from dragoman.cli.slash import Context, Leave, UsageError, give_inputs, run, token_asker
+from dragoman.cli.tables import in_session
 from dragoman.diagnosis.explain import explain_status, state_word
 from dragoman.errors import DragomanError
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
@@ -149,7 +150,7 @@ class Jobs:
         except Leave:
             self._app.exit()
         except (UsageError, AbandonedError, DragomanError) as error:
-            self._app.complain(str(error))
+            self._app.complain(in_session(str(error)))
         else:
             self._app.say(message, "green")
         self._app.draw_soon()
@@ -172,12 +173,17 @@ class Jobs:
         return f"{server} is ready"
 
     async def _login(self, server: str) -> str:
+        if await give_inputs(self._context, server):
+            return self._state(server)
         dialog = LoginDialog(server)
         await self._app.push_screen(dialog, lambda _: worker.cancel() if worker else None)
         worker = next((one for one in self._running if one.is_running), None)
         try:
             await self._mcp.auth.login(
-                server, open_url=lambda url: _open(self._app, dialog, url), paste=dialog.paste
+                server,
+                open_url=lambda url: _open(self._app, dialog, url),
+                paste=dialog.paste,
+                token=token_asker(self._context, server),
             )
         finally:
             worker = None

@@ -18,6 +18,7 @@ from textual.widgets import DataTable, Log, Static
 from dragoman.cli.arguments import pieces, properties_of, required_of, resolved, type_name
 from dragoman.cli.known import broken_entries
 from dragoman.cli.output import NO_SERVERS, one_line, safe
+from dragoman.cli.tables import in_session
 from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.struct import Struct
 from dragoman.tools.result.render import image_size, image_type
@@ -209,7 +210,7 @@ def note_of(status: ServerStatus, spec: ServerSpec | None = None, *, is_on: bool
     found = explain_status(status, spec) if status.last_error else None
     pieces: list[tuple[str, str]] = []
     if found is not None:
-        step = "press l" if found.next_step.startswith("dragoman login ") else found.next_step
+        step = "press l" if found.next_step.startswith("dragoman login ") else in_session(found.next_step)
         pieces.append((one_line(f"{found.cause} → {step}"), "red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
@@ -226,7 +227,10 @@ def broken_notes(settings: Settings | None) -> dict[str, Text]:
     """Return the cause and the next step of each broken entry of the configuration, by name."""
     broken = broken_entries(settings) if settings is not None else {}
     found = {name: explain(problem) for name, problem in broken.items()}
-    return {name: Text(one_line(f"{one.cause} → {one.next_step}"), "red") for name, one in found.items()}
+    return {
+        name: Text(one_line(f"{one.cause} → {in_session(one.next_step)}"), "red")
+        for name, one in found.items()
+    }
 
 
 def spark(durations: Sequence[float], bars: int) -> str:

@@ -26,21 +26,22 @@ from dragoman.config.load import approvals, refused
 from dragoman.config.templates import input_ids
 from dragoman.config.write import add_rule
 from dragoman.errors import ConfigError
+from dragoman.storage.answers import keep_answers, kept_answers
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.addresses import read_link
-from dragoman.trust.layers import answer_key, in_question, inputs_of
+from dragoman.trust.layers import answers_of, in_question, inputs_of
 from dragoman.trust.masking import is_sensitive_name, mask_arguments
 from dragoman.trust.policy import allowing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from dragoman.agent.handlers import Field, Form
     from dragoman.config.write import Target
     from dragoman.manager.manager import McpManager
-    from dragoman.model import CallRequest, Input, Prompt, Settings, ToolDef
+    from dragoman.model import CallRequest, Input, Prompt, ServerSpec, Settings, ToolDef
 
 T = TypeVar("T")
 
@@ -517,23 +518,36 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
             store.approve(spec, root, look.evidence)
 
 
-async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
-    """Ask for each `${input:id}` of the servers that may start; unanswered ones are left out."""
-    enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
+async def ask_inputs(
+    asker: Asker, settings: Settings, specs: Iterable[ServerSpec], *, again: bool = False
+) -> None:
+    """Ask for each `${input:id}` of the servers that may start, and keep the answers.
+
+    Those that the user declines are asked for the next time; kept ones only if `again`.
+    """
+    enabled = [spec for spec in specs if spec.enabled and settings.enabled]
     unapproved = await asyncio.to_thread(refused, settings, enabled)
-    found: dict[str, str] = {}
+    asked: set[tuple[str, str]] = set()
     for spec in enabled:
-        defined = inputs_of(spec, settings)
-        for name in input_ids(spec) if spec.name not in unapproved else ():
-            key = answer_key(spec, settings, name)
-            if key in found:
+        defined, owner = inputs_of(spec, settings), answers_of(spec, settings, "")
+        names = input_ids(spec) if again else unanswered(settings, spec)
+        for name in names if spec.name not in unapproved else ():
+            if (owner, name) in asked:
                 continue
+            asked.add((owner, name))
             try:
-                found[key] = await _ask_input(asker, spec.name, name, defined.get(name))
+                answer = await _ask_input(asker, spec.name, name, defined.get(name))
             except AbandonedError as left:
                 if not left.declined:
                     raise
-    return found
+            else:
+                keep_answers({name: answer} if answer else {}, owner)
+
+
+def unanswered(settings: Settings, spec: ServerSpec) -> list[str]:
+    """Return the inputs of a server for which no answer is kept."""
+    kept = kept_answers(answers_of(spec, settings, ""))
+    return [name for name in input_ids(spec) if name not in kept]
 
 
 async def _ask_input(asker: Asker, server: str, name: str, definition: Input | None) -> str:

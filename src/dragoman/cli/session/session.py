@@ -25,6 +25,7 @@ from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.line_editor import LineEditor, Listed, SlashCompleter, TerminalAsker, fitted
 from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.session.render_turn import RunningWork, talk
+from dragoman.cli.tables import in_session
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
 from dragoman.storage.files import private_folder, private_opener, state_folder, write_atomically
@@ -211,7 +212,7 @@ class TerminalSession:
         try:
             task.result()
         except (slash.UsageError, DragomanError) as error:
-            self._screen.complain(str(error))
+            self._screen.complain(in_session(str(error)))
             return False
         except AbandonedError:
             self._screen.print(Text("Cancelled.", style="yellow"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import shlex
 import time
 from collections import deque
 from contextlib import AsyncExitStack
@@ -54,6 +55,7 @@ MAX_LOGINS = 3
 LOGIN_WINDOW = 300.0
 """More logins than `MAX_LOGINS` within these seconds: the server rejects every token, so stop."""
 CLOSE_SECONDS = 5.0
+NO_OAUTH = "it offers no login by OAuth"
 
 _PROBE = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
@@ -121,6 +123,8 @@ class Authorizer:
         self._loaded = False
         self._has_own_header = False
         """Whether the last request had an `Authorization` header from elsewhere: we do not replace it."""
+        self._unoffered: str | None = None
+        """Why a login by OAuth is not possible, if one was tried: a token may do."""
         self._uses = 0
         """How many requests the current token was sent with."""
         self._by_person = False
@@ -241,6 +245,9 @@ class Authorizer:
         """
         if self._exposed:
             raise self._exposed_error()
+        if ui.only_token and ui.token is not None:
+            await self._keep_token(await ui.token())
+            return
         answer = await self._probe()
         # Only logins that a server causes count against the limit.
         self._logins.clear()
@@ -256,7 +263,31 @@ class Authorizer:
         finally:
             if prompt.task is not None and prompt.task.cancelling() and self._prompt is prompt:
                 self._prompt = None  # the next caller starts a new login
-        self._raise_outcome(prompt)
+        try:
+            self._raise_outcome(prompt)
+        except AuthRequiredError as exc:
+            if exc.reason != "no_oauth" or ui.token is None:
+                raise
+            await self._keep_token(await ui.token())
+
+    async def _keep_token(self, given: str) -> None:
+        """Keep a token that a person got elsewhere, in place of a login.
+
+        Raises:
+            AuthRequiredError: It is not a token, or it cannot be stored.
+        """
+        token = given.strip().removeprefix("Bearer ").strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            msg = "a token is one word of ASCII characters"
+            raise self._required(msg, hint="copy it again, without what stands around it")
+        login = Login(access_token=token)
+        try:
+            async with self._store.locked():
+                await self._store.save(login)
+        except StoreError as exc:
+            raise self._required(str(exc), hint="") from None
+        self._loaded = True
+        self._adopt(login)
 
     async def begin(self) -> str:
         """Begin a login, or join the one in progress, and return the address that a person has to open.
@@ -455,6 +486,8 @@ class Authorizer:
             AuthRequiredError: The login goes on after this request, or has failed.
         """
         if not self.asks_person:
+            if self._unoffered is not None:
+                raise self._no_login_error(self._unoffered)
             raise self._required(url=self.login_url)
         # Import first: the time for it does not count as the server's.
         prompts = await _import_prompts()
@@ -515,6 +548,9 @@ class Authorizer:
         except FetchError as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
+        except flow.NoLoginError as exc:
+            self._unoffered = str(exc)
+            raise self._no_login_error(self._unoffered) from None
         except (flow.LoginError, ForbiddenTargetError, prompts.CallbackError, StoreError) as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise self._required(msg, hint="") from None
@@ -571,11 +607,21 @@ class Authorizer:
         hint = "use an https address; `allow_http` is only for headers of the entry"
         return self._required(msg, hint=hint)
 
+    def _no_login_error(self, why: str) -> AuthRequiredError:
+        msg = f"cannot log in to `{self.server}`: {why}"
+        hint = f"run `dragoman login {shlex.quote(self.server)} --with-token`, which asks for a token"
+        if not why.startswith(NO_OAUTH):
+            hint += "; or set `auth.client_id` of a client that the server knows"
+        error = self._required(msg, hint=hint)
+        error.reason = "no_oauth"
+        return error
+
     def _required(self, msg: str = "", *, url: str = "", hint: str | None = None) -> AuthRequiredError:
         if hint is None:
-            hint = f"run: dragoman login {self.server}{', or open the address in `url`' if url else ''}"
+            address = ", or open the address in `url`" if url else ""
+            hint = f"run `dragoman login {shlex.quote(self.server)}`{address}"
         msg = msg or f"`{self.server}` requires login"
-        if self._user and hint.startswith("run:"):
+        if self._user and hint.startswith("run "):
             hint = (
                 "show the user the address in `url`" if url else "log the user in: `await user.auth.login(…)`"
             )

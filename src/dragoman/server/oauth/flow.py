@@ -35,10 +35,12 @@ from mcp.shared.auth import (
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import ValidationError
 
+from dragoman.server.oauth.authorizer import NO_OAUTH
 from dragoman.server.oauth.credentials import ALGORITHM, DpopKey, SentSecrets
 from dragoman.server.oauth.provider import (
     ANY_REDIRECT,
     LoginError,
+    NoLoginError,
     TokenMemory,
     assertions,
     client_of,
@@ -242,14 +244,19 @@ async def obtain(
         FetchError: The server or the authorization server did not answer.
     """
     attempt = _Attempt(server, login, redirect_uri=redirect_uri, prompt=prompt)
+    kind: type[LoginError] = LoginError
     try:
         return await attempt.obtain(answer)
     except OAuthTokenError:
         msg = f"the authorization server refused the login{attempt.reason()}"
     except OAuthRegistrationError:
-        msg = f"the authorization server did not register this client{attempt.reason()}"
+        is_found = attempt.checked is not None
+        why = "the authorization server did not register this client" if is_found else NO_OAUTH
+        msg, kind = f"{why}{attempt.reason()}", NoLoginError
     except OAuthFlowError as exc:
         msg = excerpt(attempt.sent.clean(str(exc)).encode("utf-8", "replace"), 300)
+    except NoLoginError as exc:
+        msg, kind = attempt.sent.clean(str(exc)), NoLoginError
     except (ForbiddenTargetError, LoginError) as exc:
         msg = attempt.sent.clean(str(exc))
     except FetchError as exc:
@@ -257,7 +264,7 @@ async def obtain(
     except (ValidationError, ValueError) as exc:
         msg = f"the response of the authorization server is not valid ({type(exc).__name__})"
     # Drop the cause: it may quote the response of a token endpoint.
-    raise LoginError(msg) from None
+    raise kind(msg) from None
 
 
 class _Attempt(MutableStruct):
@@ -388,7 +395,7 @@ class _Attempt(MutableStruct):
         if request.method != "GET":
             if context.auth_server_url is not None and context.oauth_metadata is None:
                 msg = "the authorization server publishes no metadata, and its endpoints are not guessed"
-                raise LoginError(msg)
+                raise NoLoginError(msg)
             if context.client_info is None and self.server.auth.client_id is not None:
                 msg = "`client_id` belongs to another authorization server than the one the server uses"
                 raise LoginError(msg)

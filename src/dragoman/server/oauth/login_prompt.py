@@ -343,7 +343,8 @@ class LoginPrompt(MutableStruct):
             while not self.task.done():
                 done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for one in done - {self.task}:
-                    one.result()
+                    if not one.cancelled():  # as by the end of the login, which is not the caller's
+                        one.result()
         finally:
             for helper in helpers:
                 helper.cancel()

@@ -33,6 +33,10 @@ class LoginError(Exception):
     """The login failed, and trying again does not help; the message says why and holds no secret."""
 
 
+class NoLoginError(LoginError):
+    """The server offers no login by OAuth that is open to this client; a token may do."""
+
+
 class TokenMemory:
     """The token storage of a provider."""
 

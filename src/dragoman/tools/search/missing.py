@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from dragoman.model import ServerState
@@ -22,7 +23,7 @@ def missing_servers(statuses: Mapping[str, ServerStatus]) -> list[str]:
     lines: list[str] = []
     for name, status in sorted(statuses.items()):
         if status.state is ServerState.NEEDS_AUTH:
-            lines.append(f"- `{name}`: needs a login (`dragoman login {name}`)")
+            lines.append(f"- `{name}`: needs a login (`dragoman login {shlex.quote(name)}`)")
         elif status.state in _BROKEN or (status.state is ServerState.CONNECTING and status.last_error):
             # Between two attempts and during one: what a model reads does not change with each attempt.
             why = for_model(status.last_error or "", MAX_REASON).splitlines()

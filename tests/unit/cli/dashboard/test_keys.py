@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.behaviour.turning import RUG_PULLS, Turncoat
+from tests.servers.http_faults import FaultServer
 from tests.unit.cli.dashboard.driving import LARGE, seated
 
 from dragoman.cli.session.questions import Consent
 from dragoman.demo.studio import solid_png
 from dragoman.errors import ConfigError
 from dragoman.manager.manager import McpManager
-from dragoman.model import Handlers, Part, ServerSpec, Settings, Stdio, ToolResult
+from dragoman.model import Handlers, Http, Part, ServerSpec, Settings, Stdio, ToolResult
 from dragoman.observe.call_log import CallLog
 from dragoman.testing import ScriptedServer
 
@@ -291,6 +292,16 @@ async def test_login_to_a_server_that_has_none_says_so() -> None:
         await seat.until(
             lambda: "log in to" not in seat.text and "bank" in seat.app.query_one("#message").render().plain
         )
+
+
+async def test_a_login_asks_for_the_token_of_a_server_without_oauth() -> None:
+    async with FaultServer() as server, seated([ServerSpec("locked", Http(server.url("login")))]) as seat:
+        await seat.sees("needs a token", "press l")
+        await seat.press("l")
+        await seat.sees("Token for locked")
+        await seat.type("right")
+        await seat.press("enter")
+        await seat.sees("1 of 1 server ready", "logged in to locked")
 
 
 async def test_the_keys_are_explained_and_the_theme_changes() -> None:

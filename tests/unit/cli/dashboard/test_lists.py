@@ -58,7 +58,7 @@ def test_trouble_and_the_next_try_are_told_on_one_harmless_line() -> None:
     bad = status(ServerState.BACKOFF, last_error="it\x1b[2J died\nbadly", retry_in=3.4, crash_loop=True)
     note = read_server(bad, None, is_on=True).note.plain
     assert note.startswith("it")
-    assert note.endswith("died badly → dragoman doctor law · retrying in 3 s (failed repeatedly)")
+    assert note.endswith("died badly → /mcp doctor law · retrying in 3 s (failed repeatedly)")
     assert "\x1b" not in note
     assert "\n" not in note
 

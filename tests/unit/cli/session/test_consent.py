@@ -19,6 +19,7 @@ from dragoman.cli.session.questions import AbandonedError, Consent, approve_proj
 from dragoman.config.load import approvals, load
 from dragoman.config.write import target_at
 from dragoman.model import CallRequest, Http, Input, Settings
+from dragoman.storage.answers import kept_answers
 
 
 def request(tool: str = "delete", **arguments: Any) -> CallRequest:
@@ -252,13 +253,20 @@ async def test_inputs_are_asked_once_and_secrets_hidden() -> None:
         Input(id="level", choices=["low", "high"], default="low"),
     ]
     person = Person("middle", "", "k", None)
-    found = await ask_inputs(person, Settings(servers=servers, inputs=inputs))
-    assert found == {"level": "low", "key": "k"}
+    settings = Settings(servers=servers, inputs=inputs)
+    await ask_inputs(person, settings, servers)
+    assert kept_answers() == {"level": "low", "key": "k"}
     assert person.asked == ["level (for a)", "level (for a)", "The key (for a)", "other (for b)"]
     assert person.complaints == ["choose one of: low, high"]
     assert person.secrets == ["The key (for a)", "other (for b)"]
+    # Only what was declined is asked for the next time; all of a server's if the user wants to.
+    await ask_inputs(later := Person("o"), settings, servers)
+    assert later.asked == ["other (for b)"]
+    await ask_inputs(Person("high", "new"), settings, servers[:1], again=True)
+    assert kept_answers() == {"level": "high", "key": "new", "other": "o"}
 
 
 async def test_inputs_of_a_server_that_is_not_approved_are_not_asked() -> None:
     settings = project(one={"command": "a", "env": {"K": "${input:key}"}})
-    assert await ask_inputs(Person(), settings) == {}
+    await ask_inputs(person := Person(), settings, settings.servers)
+    assert person.asked == []
