@@ -208,6 +208,7 @@ class _SpecWriter:
         self._put(result, "cwd", self._plain("cwd", stdio.cwd, keys(Stdio)["cwd"]))
         files = self._plain("env_file", stdio.env_file, keys(Stdio)["env_file"])
         self._put(result, "env_file", files[0] if len(files) == 1 else files or None)
+        self._put(result, "sandbox", _as_json(stdio.sandbox))
         inherit = stdio.inherit_env
         if inherit == "all" and self._writes.get("inherit_env") not in (None, "inherit_env"):
             self._lose("inherit_env", f"{self._dialect.title} passes on named variables only")

@@ -167,7 +167,6 @@ PLACE_VARIABLES = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDL
 """Folders and files that every program needs to work here; they hold no secrets."""
 LAUNCHERS = frozenset({"npx", "npm", "uvx", "uv", "pipx"})
 """Programs that download a server's package before they run it."""
-_LAUNCHER_ENDS = tuple(f"{name}{suffix}" for name in LAUNCHERS for suffix in ("", ".exe", ".cmd", ".cmd.exe"))
 _NPM = ("registry", "proxy", "https_proxy", "noproxy", "cafile", "strict_ssl", "cache", "userconfig")
 LAUNCHER_VARIABLES = (
     *(f"npm_config_{name}" for name in _NPM),
@@ -203,11 +202,25 @@ def is_launcher(command: str, env: Mapping[str, str], own: Collection[str] = ())
         env: Our environment. A path counts only if its folder is on our `PATH`: a project's folder is not.
         own: The variables that the entry sets. One that sets `PATH` chooses the program itself.
     """
-    if not command.rstrip("/\\").lower().endswith(_LAUNCHER_ENDS):
-        return False  # Every start asks; taking the path apart takes ten times as long.
-    path = Path(command)
-    if "PATH" in own or path.name.lower().removesuffix(".exe").removesuffix(".cmd") not in LAUNCHERS:
+    return is_program(command, LAUNCHERS, env, own)
+
+
+def is_program(
+    command: str, names: Collection[str], env: Mapping[str, str], own: Collection[str] = ()
+) -> bool:
+    """Return whether a command is one of the programs of this machine with these names.
+
+    Args:
+        command: The command, expanded.
+        names: The names of the programs.
+        env: Our environment, as in `is_launcher`.
+        own: The variables that the entry sets.
+    """
+    # Every start asks; taking the path apart takes ten times as long.
+    last = command.rstrip("/\\").rpartition("/")[2].rpartition("\\")[2].lower()
+    if last.removesuffix(".exe").removesuffix(".cmd") not in names or "PATH" in own:
         return False
+    path = Path(command)
     return path.name == command or str(path.parent) in env.get("PATH", "").split(os.pathsep)
 
 

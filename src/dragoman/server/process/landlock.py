@@ -1,0 +1,204 @@
+"""Puts the process that calls it into a sandbox: Landlock for files, ports and signals, seccomp for sockets.
+
+It is called between `fork` and `exec`; as a program it applies a box to itself and runs a command. A box is
+a list of texts: `r/path` and `w/path` grant reading, or everything; `network=off`, `network=443,5432` and
+`sockets=off` restrict further. What is not granted is refused. An error is raised, never passed over: then
+the server is not started. It imports nothing of dragoman, because the watchdog runs without `site`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_NO_NEW_PRIVS, _SET_SECCOMP = 38, 22
+
+_OF_FILES = 0b0111  # Execute, write and read.
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_READ = 0b1101  # Execute, and read files and folders.
+_KNOWN = (0, 13, 14, 15, 15, 16)
+"""How many rights on files each version knows, by its number; later ones have no more that we use."""
+_CONNECT_TCP = 2
+_SCOPES = 0b11
+"""Abstract sockets and signals."""
+TRUNCATES, PORTS, SCOPES = 3, 4, 6
+"""The versions from which on truncating, ports, and signals can be refused."""
+
+_SYSTEMS = {
+    "x86_64": (0xC000003E, {"socket": 41, "listen": 50, "sendto": 44, "sendmsg": 46, "sendmmsg": 307}),
+    "aarch64": (0xC00000B7, {"socket": 198, "listen": 201, "sendto": 206, "sendmsg": 211, "sendmmsg": 269}),
+}
+"""The number of the architecture, and those of system calls."""
+_IO_URING_SETUP = 425
+_X32 = 0x40000000
+_FAST_OPEN = 0x20000000
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_STREAM, _TCP = 1, 6
+_KIND_MASK = 0xF
+_ALLOW, _REFUSE, _ABSENT = 0x7FFF0000, 0x00050000 | 13, 0x00050000 | 38
+
+
+_C = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+
+
+def _call(*arguments: object) -> int:
+    result = -1 if _C is None else _C.syscall(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def abi() -> int:
+    """Return the version of Landlock that this kernel has; 0 if it has none, or it is switched off."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    try:
+        return _call(_CREATE, None, ctypes.c_size_t(0), 1)
+    except OSError:
+        return 0
+
+
+def has_filters() -> bool:
+    """Return whether system calls can be filtered on this machine."""
+    return sys.platform.startswith("linux") and os.uname().machine in _SYSTEMS
+
+
+def apply(box: list[str]) -> None:
+    """Put this process and all that it will start into a sandbox, for good.
+
+    Raises:
+        OSError: It cannot be done.
+    """
+    grants = [text for text in box if text[1:2] == "/"]
+    said = dict(text.split("=", 1) for text in box if "=" in text and text[1:2] != "/")
+    network, sockets = said.get("network", "on"), said.get("sockets", "on")
+    ports = [int(port) for port in network.split(",")] if network not in ("on", "off") else []
+    if _C is None or _C.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+    if grants or ports:
+        _restrict(grants, ports, abi())
+    if network != "on" or sockets != "on":
+        _filter(network, sockets)
+
+
+def _restrict(grants: list[str], ports: list[int], version: int) -> None:
+    known = (1 << _KNOWN[min(version, len(_KNOWN) - 1)]) - 1
+    handled = struct.pack(
+        "=QQQ", known if grants else 0, _CONNECT_TCP if ports else 0, _SCOPES if version >= SCOPES else 0
+    )
+    # An older kernel refuses fields that it does not know.
+    size = 24 if version >= SCOPES else 16 if version >= PORTS else 8
+    if not version or (ports and version < PORTS):
+        msg = "this kernel has no Landlock, or one without ports"
+        raise OSError(38, msg)
+    rules = _call(_CREATE, handled[:size], ctypes.c_size_t(size), 0)
+    for grant in grants:
+        rights = _READ if grant[0] == "r" else known
+        try:
+            path = os.open(grant[1:], os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # It is gone, so it needs no grant.
+        if not stat.S_ISDIR(os.fstat(path).st_mode):
+            rights &= _OF_FILES | _TRUNCATE | _IOCTL_DEV
+        _call(_ADD, rules, 1, struct.pack("=Qi", rights & known, path), 0)
+        os.close(path)
+    for port in ports:
+        _call(_ADD, rules, 2, struct.pack("=QQ", _CONNECT_TCP, port), 0)
+    _call(_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def _filter(network: str, sockets: str) -> None:
+    """Refuse system calls; how a filter is written is described in the kernel's `seccomp_filter.rst`."""
+    if not has_filters():
+        msg = "system calls cannot be filtered on this machine"
+        raise OSError(38, msg)
+    architecture, numbers = _SYSTEMS[os.uname().machine]
+    program = [
+        *(_load(_ARCHITECTURE), _skip_if(architecture, 1), _end(_REFUSE)),
+        *(_load(_NUMBER), _jump(_AT_LEAST, _X32, 0, 1), _end(_REFUSE)),
+        # It makes sockets too, by calls that no filter sees.
+        *(_skip_unless(_IO_URING_SETUP, 1), _end(_ABSENT)),
+        *_on(numbers["socket"], _socket_rules(network, sockets)),
+    ]
+    if network not in ("on", "off"):
+        # Sending with this flag connects, and Landlock does not see it.
+        for name, argument in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
+            refused = [_load(_argument(argument)), _jump(_HAS, _FAST_OPEN, 0, 1), _end(_REFUSE)]
+            program += _on(numbers[name], refused)
+        program += _on(numbers["listen"], [_end(_REFUSE)])
+    program.append(_end(_ALLOW))
+    code = ctypes.create_string_buffer(b"".join(program))
+    filters = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
+    if _C is None or _C.prctl(_SET_SECCOMP, ctypes.c_ulong(2), filters, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_SECCOMP")
+
+
+def _socket_rules(network: str, sockets: str) -> list[bytes]:
+    """Return what decides about a new socket; it ends in every case."""
+    domain, kind, protocol = (_load(_argument(at)) for at in range(3))
+    rules = [domain, _skip_unless(_UNIX, 1), _end(_ALLOW if sockets == "on" else _REFUSE)]
+    if network == "on":
+        return [*rules, _end(_ALLOW)]
+    # Programs list the machine's addresses with this one; it leads nowhere.
+    rules += [_skip_unless(_NETLINK, 4), protocol, _skip_unless(0, 1), _end(_ALLOW), _end(_REFUSE)]
+    if network == "off":
+        return [*rules, _end(_REFUSE)]
+    # TCP only: Landlock sees no other protocol, and not even the other forms of TCP.
+    tcp = [
+        *(kind, _jump(_MASK, _KIND_MASK, 0, 0), _skip_unless(_STREAM, 4), protocol),
+        *(_skip_if(0, 1), _skip_unless(_TCP, 1), _end(_ALLOW), _end(_REFUSE)),
+    ]
+    return [*rules, _skip_if(_INET, 1), _skip_unless(_INET6, len(tcp)), *tcp, _end(_REFUSE)]
+
+
+def _on(number: int, rules: list[bytes]) -> list[bytes]:
+    """Return rules for one system call; what they do not decide goes on, with its number loaded again."""
+    return [_skip_unless(number, len(rules) + 1), *rules, _load(_NUMBER)]
+
+
+_NUMBER, _ARCHITECTURE = 0, 4
+"""Where the number of the call and the architecture are."""
+_LOAD, _RETURN, _EQUALS, _AT_LEAST, _HAS, _MASK = 0x20, 0x06, 0x15, 0x35, 0x45, 0x54
+
+
+def _argument(at: int) -> int:
+    """Return where the low half of an argument is."""
+    return 16 + 8 * at
+
+
+def _jump(code: int, value: int, then: int, otherwise: int) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _load(place: int) -> bytes:
+    return _jump(_LOAD, place, 0, 0)
+
+
+def _skip_if(value: int, count: int) -> bytes:
+    return _jump(_EQUALS, value, count, 0)
+
+
+def _skip_unless(value: int, count: int) -> bytes:
+    return _jump(_EQUALS, value, 0, count)
+
+
+def _end(result: int) -> bytes:
+    return _jump(_RETURN, result, 0, 0)
+
+
+def main() -> None:
+    """Apply the box in the arguments, then run the command behind it."""
+    count = int(sys.argv[1])
+    apply(sys.argv[2 : 2 + count])
+    command = sys.argv[2 + count :]
+    os.execvp(command[0], command)  # noqa: S606 -- the configured command
+
+
+if __name__ == "__main__":
+    main()

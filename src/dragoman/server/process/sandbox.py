@@ -1,0 +1,582 @@
+"""Looks at the disk, and says what one start of a server may read, write and reach, by its entry.
+
+`trust.sandbox` has the rules, `landlock` applies the result between `fork` and `exec`. Landlock only grants,
+and what it grants holds for everything below. So a folder with a store of secrets is granted entry by entry,
+without the store. New entries cannot be made there; they land in the *private home* of the server, the folder
+to which its `HOME` points: it has a link for every entry of the real one that is granted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+
+from dragoman.config.packages import package_of
+from dragoman.errors import ConfigError
+from dragoman.server.process import landlock
+from dragoman.server.process.environment import is_launcher, is_program
+from dragoman.storage.files import cache_folder, data_folder, private_folder, state_folder
+from dragoman.trust.approvals import loads
+from dragoman.trust.sandbox import (
+    CACHE_VARIABLES,
+    CONTAINERS,
+    DEVICES,
+    FILE_VARIABLES,
+    LAUNCHERS,
+    RUNTIMES,
+    STARTUP_FILES,
+    STORES,
+    SYSTEM,
+    SYSTEM_STORES,
+    Rules,
+    Tree,
+    add_path,
+    below,
+    needed_store,
+    patterns_of,
+    rules_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dragoman.model import Stdio
+
+logger = logging.getLogger("dragoman")
+
+_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST")
+_PROJECT_FILES = ("package.json", "pyproject.toml", "setup.py", "deno.json", "go.mod", "Cargo.toml")
+_OUTERMOST = 6
+"""How many folders up the project of a script is looked for."""
+_PATH = re.compile(r"(?:[\w+.-]{1,30}:/?/?)?(?=[~/])([~/][^\0]*)")
+"""A path alone, or behind the scheme of an address: `file://`, `sqlite:///`."""
+_IMPORT = re.compile(rb"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.MULTILINE)
+_STANDARD = frozenset({b"re", b"sys", b"importlib", b"os"})
+_warned: set[str] = set()
+Access: TypeAlias = Literal["r", "w"]
+"""Reading, or everything."""
+
+
+class Confined(NamedTuple):
+    """What a start gets from its sandbox."""
+
+    env: Mapping[str, str]
+    cwd: str | None
+    box: Sequence[str]
+    """For `landlock`; empty without a sandbox."""
+
+
+def state_of(stdio: Stdio, env: Mapping[str, str]) -> str:
+    """Return what a person should know of a server's sandbox, as one word: its level, or why it has none.
+
+    `container` is a command that brings its own box, `unavailable` a level that this machine cannot keep.
+    """
+    rules = rules_of(stdio.sandbox)
+    if rules.level == "off":
+        return "off" if rules == Rules(level="off") else "network"
+    if is_program(stdio.command, CONTAINERS, env, stdio.env):
+        return "container"
+    return "unavailable" if _missing(rules) else rules.level
+
+
+def confine(stdio: Stdio, program: str, *, env: Mapping[str, str], cwd: str | None, name: str) -> Confined:
+    """Return what a start gets from its sandbox; makes its private home.
+
+    Args:
+        stdio: The entry, expanded.
+        program: Its command, as it was found.
+        env: The whole environment of the server.
+        cwd: Its working directory.
+        name: The server's name.
+
+    Raises:
+        ConfigError: The sandbox cannot be kept on this machine, or not be read.
+    """
+    try:
+        rules = rules_of(stdio.sandbox)
+    except (TypeError, ValueError) as error:
+        msg = f"the sandbox of server `{name}` cannot be read: {error}"
+        raise ConfigError(msg) from error
+    if rules == Rules(level="off") or is_program(stdio.command, CONTAINERS, os.environ, stdio.env):
+        return Confined(env, cwd, ())
+    box = _filters(rules)
+    if not _is_kept(rules, name):
+        return Confined(env, cwd, box)
+    if rules.level == "off":
+        return Confined(env, cwd, box)
+    if (store := needed_store([name, stdio.command, *stdio.args[:3]])) and store not in rules.read:
+        _warn(
+            f"{name}: its sandbox hides {store}, which it may need by nature: "
+            f"dragoman set {name} sandbox.read='[\"{store}\"]'"
+        )
+    return _Grants(stdio, rules, program, env=env, cwd=cwd, name=name).confined(box)
+
+
+def home_of(stdio: Stdio, name: str) -> Path:
+    """Return the private home of a server; it may not exist yet."""
+    package = package_of(stdio)
+    text = "\0".join((name, Path(stdio.command).name, package.name if package else ""))
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    shown = re.sub(r"[^\w.-]", "_", name)[:40].lstrip(".")
+    return data_folder() / "homes" / f"{shown}-{mark}" / "home"
+
+
+@cache
+def _abi() -> int:
+    return landlock.abi()
+
+
+def _missing(rules: Rules) -> str:
+    """Return what this machine lacks for some rules; empty if nothing."""
+    restricts = rules.network != "on" or not rules.sockets
+    if rules.level != "off" and _abi() < landlock.TRUNCATES:
+        return f"Landlock of Linux 6.2 or later (this kernel has version {_abi()} of 3)"
+    if not isinstance(rules.network, str) and _abi() < landlock.PORTS:
+        return "Landlock of Linux 6.7 or later, for ports"
+    return (
+        "a filter of system calls for this kind of machine"
+        if restricts and not landlock.has_filters()
+        else ""
+    )
+
+
+def _is_kept(rules: Rules, name: str) -> bool:
+    """Return whether files can be restricted; refuse what must not be silently off, warn about the rest."""
+    missing = _missing(rules)
+    if missing and (rules.level != "credentials" or rules.network != "on" or not rules.sockets):
+        msg = f"server `{name}` cannot be started in its sandbox: this system lacks {missing}"
+        raise ConfigError(msg, hint='without one: `sandbox = "off"`')
+    if missing:
+        _warn(
+            f"servers run without the sandbox `credentials`, or with less of it: this system lacks {missing}"
+        )
+        return _abi() > 0
+    if _abi() < landlock.SCOPES:
+        _warn("servers in a sandbox can send signals to other processes: that takes Linux 6.12")
+    if os.geteuid() == 0:
+        _warn(
+            "as root, a server in a sandbox can read /proc/PID/environ of other processes: use another user"
+        )
+    return True
+
+
+def _warn(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        logger.warning("%s", text)
+
+
+def _filters(rules: Rules) -> list[str]:
+    network = rules.network if isinstance(rules.network, str) else ",".join(map(str, rules.network))
+    return [
+        *([] if network == "on" else [f"network={network}"]),
+        *([] if rules.sockets else ["sockets=off"]),
+    ]
+
+
+class _Grants:
+    """Collects what one start is granted, and the links of its private home."""
+
+    def __init__(
+        self,
+        stdio: Stdio,
+        rules: Rules,
+        program: str,
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        name: str,
+    ) -> None:
+        self._stdio = stdio
+        self._rules = rules
+        self._env = dict(env)
+        self._here = os.path.abspath(cwd or ".")  # noqa: PTH100 -- links stay
+        self._cwd = cwd
+        self._program = os.path.join(self._here, program)  # noqa: PTH118 -- as above
+        own_home = stdio.env.get("HOME")
+        given = env.get("HOME", "") if own_home is None else ""
+        self._home = os.path.realpath(given if given.startswith("/") else Path.home())
+        self._other_home = own_home if own_home and os.path.realpath(own_home) != self._home else ""
+        """Another home directory that the entry chooses."""
+        self._private = home_of(stdio, name)
+        self._tree = _stores({self._home, os.path.realpath(Path.home()), *_own_home()})
+        self._words: dict[str, Access] = {}
+        self._links: set[str] = set()
+        self._again = True
+
+    def confined(self, box: Sequence[str]) -> Confined:
+        is_strict = self._rules.level == "strict"
+        cwd = self._cwd
+        if self._is_above_home(self._here) and (is_strict or self._here != "/"):
+            self._here = cwd = str(self._private)
+        while self._again:
+            # A link to a store adds its target to the stores: then everything is looked at once more.
+            self._again = False
+            self._words.clear()
+            self._links.clear()
+            (self._strict if is_strict else self._credentials)()
+        self._make_home()
+        if not self._other_home:
+            self._env["HOME"] = str(self._private)
+        if is_strict and "TMPDIR" not in self._stdio.env:
+            self._env["TMPDIR"] = str(self._private.with_name("tmp"))
+        if not self._rules.sockets:
+            for name in _SOCKET_VARIABLES:
+                if name not in self._stdio.env:
+                    self._env.pop(name, None)
+        if not isinstance(self._rules.network, str):
+            self._env.setdefault("RES_OPTIONS", "use-vc")  # Names are asked for over TCP, if it has port 53.
+        words = [f"{access}{path}" for path, access in self._words.items()]
+        return Confined(self._env, cwd, [*box, *words])
+
+    # The levels
+
+    def _credentials(self) -> None:
+        self._open("/", self._tree, "w")
+        self._common()
+
+    def _strict(self) -> None:
+        for path in SYSTEM:
+            self._give(path, "r", outside_home=True)
+        for path in DEVICES:
+            self._give(path, "w")
+        for path in RUNTIMES:
+            self._give(f"{self._home}/{path}", "r")
+        if not self._is_above_home(self._here):
+            self._give(self._here, "w")
+        for path in self._code():
+            self._give(path, "r")
+        for path, access in self._packages():
+            self._give(path, access)
+        self._common()
+
+    def _common(self) -> None:
+        """Grant what every level has: the private home, the launcher's files, and what the entry names."""
+        for folder in (self._private, self._private.with_name("tmp")):
+            private_folder(folder)
+            self._words[os.path.realpath(folder)] = "w"
+        if is_launcher(self._stdio.command, os.environ, self._stdio.env):
+            caches, logins = LAUNCHERS.get(Path(self._stdio.command).stem.lower(), ("", ""))
+            for path in caches.split():
+                self._give(f"{self._home}/{path}", "w")
+            for path in logins.split():
+                self._give(f"{self._home}/{path}", "r", explicit=True)
+            for names, access in ((CACHE_VARIABLES, "w"), (FILE_VARIABLES, "r")):
+                for value in filter(None, map(self._env.get, names)):
+                    self._give(value, cast("Access", access), explicit=True)
+        if self._other_home:
+            self._give(self._other_home, "w", explicit=True)
+        for path, access in self._named():
+            self._give(path, access, explicit=True)
+        for paths, access in ((self._rules.read, "r"), (self._rules.write, "w")):
+            for path in paths:
+                self._give(self._absolute(path), cast("Access", access), said=True)
+
+    # What the entry means
+
+    def _named(self) -> Iterator[tuple[str, Access]]:
+        """Yield every existing path that the entry's arguments and variables name."""
+        words: list[tuple[str, Access]] = []
+        for arg in self._stdio.args:
+            words += [(part, "w") for part in (arg, arg.partition("=")[2]) if part]
+        for name, value in self._stdio.env.items():
+            if value and name != "HOME":
+                access: Access = "r" if loads(name) else "w"
+                words += [(part, access) for part in (value, *value.split(os.pathsep))]
+        own = [self._here, *(self._absolute(word) for word, access in words if access == "w")]
+        for word, access in words:
+            path = self._absolute(word)
+            if os.path.lexists(path) and not self._is_above_home(path) and not _is_bent(path, own):
+                yield path, access
+
+    def _absolute(self, word: str) -> str:
+        found = _PATH.fullmatch(word)
+        text = found[1] if found else word
+        if text == "~" or text.startswith("~/"):
+            text = self._home + text[1:]
+        return os.path.normpath(os.path.join(self._here, text))  # noqa: PTH118 -- as above
+
+    def _code(self) -> Iterator[str]:
+        """Yield the folders of the program, of what interprets it, and of the scripts in its arguments."""
+        todo, seen = [self._program, *self._scripts()], set[str]()
+        while todo:
+            path = todo.pop()
+            if path in seen or not os.path.isfile(path):  # noqa: PTH113 -- as above
+                continue
+            seen.add(path)
+            for one in {path, os.path.realpath(path)}:
+                folder = os.path.dirname(one)  # noqa: PTH120 -- as above
+                prefix = os.path.dirname(folder)  # noqa: PTH120 -- as above
+                is_program = os.path.basename(folder) in ("bin", "sbin", "shims")  # noqa: PTH119 -- as above
+                whole = prefix if is_program else folder
+                yield one if self._is_above_home(whole) else whole
+                base = _setting(f"{prefix}/pyvenv.cfg", b"home")
+                if base:
+                    todo.append(f"{base}/python3")
+            todo += self._interpreter(path)
+
+    def _interpreter(self, path: str) -> list[str]:
+        words = _start_of(path).partition(b"\n")[0]
+        if not words.startswith(b"#!"):
+            return []
+        found = [os.fsdecode(word) for word in words[2:].split()]
+        named = [shutil.which(word, path=self._env.get("PATH")) or word for word in found[1:2]]
+        return found[:1] + (named if found and found[0].endswith("/env") else [])
+
+    def _scripts(self) -> list[str]:
+        found = [self._absolute(arg) for arg in self._stdio.args if not arg.startswith("-")]
+        return [path for path in found if os.path.isfile(path)][:3]  # noqa: PTH113 -- as above
+
+    def _packages(self) -> Iterator[tuple[str, Access]]:
+        """Yield the folders of the server's own package, and those of what it needs."""
+        for path in map(os.path.realpath, (self._program, *self._scripts())):
+            outer, mark, inner = path.partition("/node_modules/")
+            if mark:
+                yield f"{outer}/node_modules", "r"
+                last = path.rindex(mark) + len(mark)
+                parts = path[last:].split("/")
+                own = parts[: 2 if parts[0].startswith("@") else 1]
+                del inner
+                yield path[:last] + "/".join(own), "w"
+            elif path == os.path.realpath(self._program):
+                for folder in self._modules():
+                    yield folder, "w"
+            else:
+                yield from self._project(path)
+
+    def _project(self, path: str) -> Iterator[tuple[str, Access]]:
+        folder = path
+        for _ in range(_OUTERMOST):
+            folder = os.path.dirname(folder)  # noqa: PTH120 -- as above
+            if self._is_above_home(folder):
+                return
+            if any(os.path.exists(f"{folder}/{name}") for name in _PROJECT_FILES):  # noqa: PTH110 -- as above
+                yield folder, "w"
+                return
+
+    def _modules(self) -> Iterator[str]:
+        """Yield the folders of the Python modules that the command runs."""
+        args = self._stdio.args
+        names = (
+            {os.fsencode(args[args.index("-m") + 1].partition(".")[0])} if "-m" in args[:-1] else set[bytes]()
+        )
+        text = _start_of(self._program)
+        if text.startswith(b"#!") and b"python" in text.partition(b"\n")[0]:
+            names |= set(_IMPORT.findall(text)) - _STANDARD
+        for prefix in {
+            str(Path(self._program).parent.parent),
+            str(Path(os.path.realpath(self._program)).parent.parent),
+        }:
+            for name in names:
+                for found in Path(prefix).glob(f"lib/python3*/site-packages/{os.fsdecode(name)}"):
+                    if found.is_dir():
+                        yield str(found)
+
+    # Grants
+
+    def _give(
+        self,
+        path: str,
+        access: Access,
+        *,
+        explicit: bool = False,
+        said: bool = False,
+        outside_home: bool = False,
+    ) -> None:
+        """Grant a path and what is below it, without the stores in it.
+
+        Args:
+            path: An absolute path; one that does not exist is passed over.
+            access: Reading, or everything.
+            explicit: Whether the entry names it, so that it may be in a store itself.
+            said: Whether the sandbox of the entry names it, so that all of it is granted.
+            outside_home: Whether the home directory in it is left out.
+        """
+        real = os.path.realpath(path)
+        if not os.path.exists(real):  # noqa: PTH110 -- as above
+            return
+        if said:
+            tree = _own_folders()
+        else:
+            tree = self._tree
+            if not explicit and self._is_above_home(real) and not outside_home:
+                return
+        if outside_home:
+            tree = Tree(tree)
+            add_path(tree, self._home)
+        below_it: Tree | str | None = tree
+        for part in real.strip("/").split("/") if real != "/" else ():
+            below_it = (
+                below(below_it, part, patterns_of(below_it)) if isinstance(below_it, dict) else below_it
+            )
+        if below_it == "r" and not explicit:
+            access = "r"
+        if isinstance(below_it, dict) and os.path.isdir(real):  # noqa: PTH112 -- as above
+            self._open(real, below_it, access)
+        elif below_it != "" or (explicit and path == real):
+            self._grant(real, access)
+        if path != real:
+            self._link(path)
+
+    def _open(self, folder: str, tree: Tree, access: Access) -> None:
+        """Grant the entries of a folder, without what the tree says otherwise about."""
+        patterns = patterns_of(tree)
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            return  # Nothing is granted that we cannot see.
+        for entry in entries:
+            said: Tree | str | None = below(tree, entry.name, patterns)
+            if entry.is_symlink():
+                target = "" if said is None else os.path.realpath(entry.path)
+                if target and not self._is_above_home(target) and add_path(self._tree, target, said or ""):
+                    self._again = True
+                if said is None or isinstance(said, dict):
+                    self._link(entry.path)
+            elif said is None or (said == "r" and access == "r"):
+                self._grant(entry.path, access)
+            elif said == "r":
+                self._grant(entry.path, "r")
+            elif isinstance(said, dict):
+                if entry.is_dir():
+                    self._open(entry.path, said, access)
+                else:
+                    self._grant(entry.path, access)
+
+    def _grant(self, path: str, access: Access) -> None:
+        if self._words.get(path) != "w":
+            self._words[path] = access
+        self._link(path)
+
+    def _is_above_home(self, path: str) -> bool:
+        """Return whether a path is the home directory, or a folder that it is in."""
+        real = os.path.realpath(path)
+        return real == "/" or f"{self._home}/".startswith(f"{real}/")
+
+    # The private home
+
+    def _link(self, path: str) -> None:
+        if path.startswith(f"{self._home.rstrip('/')}/"):
+            self._links.add(path[len(self._home.rstrip("/")) + 1 :])
+
+    def _make_home(self) -> None:
+        """Make a link for each path at home that is granted.
+
+        The server can write there, so no link of its own is followed: it would lead us anywhere.
+        """
+        by_folder: dict[str, list[str]] = {}
+        for path in self._links:
+            folder, _, last = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(last)
+        for folder, names in sorted(by_folder.items()):
+            with suppress(OSError), _Opened(str(self._private), folder) as inside:
+                there = set(os.listdir(inside))  # noqa: PTH208 -- pathlib takes no descriptor
+                for name in names:
+                    if name not in there:
+                        os.symlink(
+                            f"{self._home}/{folder}/{name}" if folder else f"{self._home}/{name}",
+                            name,
+                            dir_fd=inside,
+                        )
+
+
+class _Opened:
+    """A folder below another one, opened without following links; its missing parts are made."""
+
+    def __init__(self, outer: str, inner: str) -> None:
+        flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._folder = os.open(outer, flags)
+        for part in inner.split("/") if inner else ():
+            before = self._folder
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=before)
+                self._folder = os.open(part, flags, dir_fd=before)
+            finally:
+                os.close(before)
+
+    def __enter__(self) -> int:
+        return self._folder
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._folder)
+
+
+@cache
+def _own_home() -> tuple[str, ...]:
+    """Return the home directory that the system has for us, whatever our environment says."""
+    try:
+        import pwd
+
+        found = pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return ()
+    return (os.path.realpath(found),) if found and found != "/" else ()
+
+
+def _stores(homes: set[str]) -> Tree:
+    """Return where secrets are on this machine."""
+    tree = _own_folders()
+    moved = {
+        usual: base
+        for usual, base in (
+            (".config", os.environ.get("XDG_CONFIG_HOME", "")),
+            (".local/share", os.environ.get("XDG_DATA_HOME", "")),
+            (".cache", os.environ.get("XDG_CACHE_HOME", "")),
+        )
+        if base.startswith("/")
+    }
+    for paths, said in ((STORES, ""), (STARTUP_FILES, "r")):
+        for path in paths:
+            for home in homes:
+                add_path(tree, f"{home}/{path}", said)
+            for usual, base in moved.items():
+                if path.startswith(f"{usual}/"):
+                    add_path(tree, f"{os.path.realpath(base)}{path[len(usual) :]}", said)
+    if os.geteuid() == 0:
+        for path in SYSTEM_STORES:
+            add_path(tree, path)
+    return tree
+
+
+def _own_folders() -> Tree:
+    """Return dragoman's own folders, as a tree in which nothing of them may be used."""
+    tree: Tree = {}
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    for folder in (data_folder(), state_folder(), cache_folder(), Path(config) / "dragoman"):
+        add_path(tree, os.path.realpath(folder))
+    return tree
+
+
+def _is_bent(path: str, own: Sequence[str]) -> bool:
+    """Return whether a path leads through a link that the server could have made itself."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts) + 1):
+        part = "/" + "/".join(parts[:count])
+        if os.path.islink(part) and any(f"{part}/".startswith(f"{one}/") for one in own if one != part):  # noqa: PTH114 -- as above
+            return True
+    return False
+
+
+def _start_of(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 -- as above
+            return file.read(4096)
+    except OSError:
+        return b""
+
+
+def _setting(path: str, name: bytes) -> str:
+    """Return a value of a `pyvenv.cfg`."""
+    for line in _start_of(path).splitlines():
+        key, _, value = line.partition(b"=")
+        if key.strip() == name:
+            return os.fsdecode(value.strip())
+    return ""
