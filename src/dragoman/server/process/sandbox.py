@@ -16,7 +16,7 @@ import shutil
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from dragoman.config.packages import package_of
 from dragoman.errors import ConfigError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dragoman.model import Stdio
+    from dragoman.server.process.watchdog import StartOrder
 
 logger = logging.getLogger("dragoman")
 
@@ -64,15 +65,6 @@ Access: TypeAlias = Literal["r", "w"]
 """Reading, or everything."""
 
 
-class Confined(NamedTuple):
-    """What a start gets from its sandbox."""
-
-    env: Mapping[str, str]
-    cwd: str | None
-    box: Sequence[str]
-    """For `landlock`; empty without a sandbox."""
-
-
 def state_of(stdio: Stdio, env: Mapping[str, str]) -> str:
     """Return what a person should know of a server's sandbox, as one word: its level, or why it has none.
 
@@ -86,14 +78,12 @@ def state_of(stdio: Stdio, env: Mapping[str, str]) -> str:
     return "unavailable" if _missing(rules) else rules.level
 
 
-def confine(stdio: Stdio, program: str, *, env: Mapping[str, str], cwd: str | None, name: str) -> Confined:
-    """Return what a start gets from its sandbox; makes its private home.
+def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
+    """Return an order in the sandbox that the entry wants; makes the server's private home.
 
     Args:
         stdio: The entry, expanded.
-        program: Its command, as it was found.
-        env: The whole environment of the server.
-        cwd: Its working directory.
+        order: What is to be started.
         name: The server's name.
 
     Raises:
@@ -105,18 +95,16 @@ def confine(stdio: Stdio, program: str, *, env: Mapping[str, str], cwd: str | No
         msg = f"the sandbox of server `{name}` cannot be read: {error}"
         raise ConfigError(msg) from error
     if rules == Rules(level="off") or is_program(stdio.command, CONTAINERS, os.environ, stdio.env):
-        return Confined(env, cwd, ())
-    box = _filters(rules)
-    if not _is_kept(rules, name):
-        return Confined(env, cwd, box)
-    if rules.level == "off":
-        return Confined(env, cwd, box)
+        return order
+    order = order._replace(box=_filters(rules))
+    if not _is_kept(rules, name) or rules.level == "off":
+        return order
     if (store := needed_store([name, stdio.command, *stdio.args[:3]])) and store not in rules.read:
         _warn(
             f"{name}: its sandbox hides {store}, which it may need by nature: "
             f"dragoman set {name} sandbox.read='[\"{store}\"]'"
         )
-    return _Grants(stdio, rules, program, env=env, cwd=cwd, name=name).confined(box)
+    return _Grants(stdio, rules, order, name).confined()
 
 
 def home_of(stdio: Stdio, name: str) -> Path:
@@ -184,22 +172,13 @@ def _filters(rules: Rules) -> list[str]:
 class _Grants:
     """Collects what one start is granted, and the links of its private home."""
 
-    def __init__(
-        self,
-        stdio: Stdio,
-        rules: Rules,
-        program: str,
-        *,
-        env: Mapping[str, str],
-        cwd: str | None,
-        name: str,
-    ) -> None:
+    def __init__(self, stdio: Stdio, rules: Rules, order: StartOrder, name: str) -> None:
         self._stdio = stdio
         self._rules = rules
-        self._env = dict(env)
-        self._here = os.path.abspath(cwd or ".")  # noqa: PTH100 -- links stay
-        self._cwd = cwd
-        self._program = os.path.join(self._here, program)  # noqa: PTH118 -- as above
+        self._order = order
+        env = self._env = dict(order.env)
+        self._here = os.path.abspath(order.cwd or ".")  # noqa: PTH100 -- links stay
+        self._program = os.path.join(self._here, order.argv[0])  # noqa: PTH118 -- as above
         own_home = stdio.env.get("HOME")
         given = env.get("HOME", "") if own_home is None else ""
         self._home = os.path.realpath(given if given.startswith("/") else Path.home())
@@ -211,9 +190,9 @@ class _Grants:
         self._links: set[str] = set()
         self._again = True
 
-    def confined(self, box: Sequence[str]) -> Confined:
+    def confined(self) -> StartOrder:
         is_strict = self._rules.level == "strict"
-        cwd = self._cwd
+        cwd = self._order.cwd
         if self._is_above_home(self._here) and (is_strict or self._here != "/"):
             self._here = cwd = str(self._private)
         while self._again:
@@ -234,7 +213,7 @@ class _Grants:
         if not isinstance(self._rules.network, str):
             self._env.setdefault("RES_OPTIONS", "use-vc")  # Names are asked for over TCP, if it has port 53.
         words = [f"{access}{path}" for path, access in self._words.items()]
-        return Confined(self._env, cwd, [*box, *words])
+        return self._order._replace(env=self._env, cwd=cwd, box=[*self._order.box, *words])
 
     # The levels
 

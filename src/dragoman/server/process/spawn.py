@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from dragoman.errors import DragomanError
 from dragoman.model import Stdio
 from dragoman.server.closing import uninterrupted
-from dragoman.server.process import landlock
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.process.family import ProcessGroup, RunningChild
 from dragoman.server.process.orphans import (
@@ -45,7 +44,6 @@ from dragoman.server.process.orphans import (
     sweep,
     with_id,
 )
-from dragoman.server.process.sandbox import Confined, confine
 from dragoman.server.process.watchdog import (
     StartOrder,
     Ward,
@@ -58,6 +56,7 @@ from dragoman.server.process.watchdog import (
     rights,
 )
 from dragoman.storage.files import private_folder
+from dragoman.trust.sandbox import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -356,19 +355,19 @@ def _start(wanted: StartOrder, stdio: Stdio | None, *, name: str, waits: bool) -
     # The first watchdog starts while the rest is prepared, and exits again if no child is started.
     watchdog = spawner.take() if waits else None
     try:
-        program, args, (env, cwd, box) = found(wanted, stdio, name)
-        ledger = spawner.ledger()
-        argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
+        order = found(wanted, stdio, name)
+        ledger, mark = spawner.ledger(), order.env[MARK]
+        argv, container = with_id(order.argv, env=order.env, folder=ledger.folder, mark=mark)
         if container is not None:
             private_folder(ledger.folder)
-        order = StartOrder(argv, env, cwd, new_tag(), box)
+        order = order._replace(argv=argv, tag=new_tag())
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         stderr, theirs_err = os.pipe()
         pipes = (theirs_in, theirs_out, theirs_err)
         try:
             # Without the watchdog, a sandbox costs the start of one more Python.
-            process = spawner.launch(order, pipes, waits=waits or bool(box))
+            process = spawner.launch(order, pipes, waits=waits or bool(order.box))
         except BaseException:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -380,24 +379,26 @@ def _start(wanted: StartOrder, stdio: Stdio | None, *, name: str, waits: bool) -
         if watchdog is not None:
             spawner.leave(watchdog)
     identity = identify(process.pid)
-    mark = env[MARK]
     ledger.add(identity, name, mark, tag=order.tag, container=container, more=spawner.starting > 1)
     ends = child_ends(stdin, stdout, stderr)
     kin = ProcessMatch(groups=[process.pid], ends=ends, since=began(identity), tags=[order.tag])
     return Started(process, stdin, stdout, stderr, kin, container)
 
 
-def found(wanted: StartOrder, stdio: Stdio | None, name: str) -> tuple[str, Sequence[str], Confined]:
-    """Return the program of a server, its arguments, and what its sandbox makes of the rest.
+def found(wanted: StartOrder, stdio: Stdio | None, name: str) -> StartOrder:
+    """Return the order for a server, with its program found, in the sandbox that its entry wants.
 
     Raises:
         ConfigError: The sandbox cannot be kept on this machine.
     """
     command, *args = wanted.argv
     program = shutil.which(command, path=wanted.env.get("PATH")) or command
-    if stdio is None:
-        return program, args, Confined(wanted.env, wanted.cwd, ())
-    return program, args, confine(stdio, program, env=wanted.env, cwd=wanted.cwd, name=name)
+    order = wanted._replace(argv=[program, *args])
+    if stdio is None or (stdio.sandbox or DEFAULT) == "off":
+        return order
+    from dragoman.server.process.sandbox import confine  # it takes 5 ms to import
+
+    return confine(stdio, order, name)
 
 
 class _Direct:
@@ -445,6 +446,8 @@ def guarded(argv: Sequence[str], box: Sequence[str] = ()) -> list[str]:
     with _spawner.once:
         prefix = _death_guard()
     if box:
+        from dragoman.server.process import landlock
+
         argv = [sys.executable, "-I", "-S", landlock.__file__, str(len(box)), *box, *argv]
     if prefix and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
         return [*prefix, *argv]

@@ -224,8 +224,9 @@ class Watchdog:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             _execute(argv, dict(one.split(b"=", 1) for one in env))
-        except OSError as error:
-            os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
+        except (OSError, ValueError) as error:
+            number = getattr(error, "errno", None) or errno.EIO
+            os.write(tell, b"failed %d %s\n" % (number, stage))
         finally:
             os._exit(127)
 

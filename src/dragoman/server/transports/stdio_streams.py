@@ -126,13 +126,13 @@ async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail, 
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     mark = secrets.token_hex(8)
     wanted = StartOrder([stdio.command, *stdio.args], {**env, MARK: mark}, stdio.cwd, 0)
-    program, args, confined = await asyncio.to_thread(found, wanted, stdio, name)
-    command = await asyncio.to_thread(guarded, [program, *args], confined.box)
+    order = await asyncio.to_thread(found, wanted, stdio, name)
+    command = await asyncio.to_thread(guarded, order.argv, order.box)
     _, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: StreamChild(stderr, mark),
         *command,
-        env=dict(confined.env),
-        cwd=confined.cwd,
+        env=dict(order.env),
+        cwd=order.cwd,
         **apart,
     )
     return child
