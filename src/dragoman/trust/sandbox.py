@@ -43,12 +43,6 @@ STORES = """
 .local/share/opencode/mcp-auth.json .config/goose .kiro .aws-sam
 """.split()
 """Where secrets are, relative to the home directory. A `*` stands for any text within one name."""
-SYSTEM_STORES = """
-/etc/shadow* /etc/gshadow* /etc/sudoers* /etc/ssh/ssh_host_* /etc/ssl/private /etc/pki/tls/private
-/etc/krb5.keytab /etc/wireguard /etc/openvpn /etc/letsencrypt /etc/kubernetes /etc/rancher /etc/docker
-/etc/NetworkManager/system-connections /var/lib/docker /var/lib/containers /var/lib/kubelet /var/lib/rancher
-""".split()
-"""The same for the whole system: only root can read them at all."""
 STARTUP_FILES = """
 .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin
 .zlogout .xprofile .xinitrc .xsessionrc .config/fish .config/autostart .config/systemd .config/environment.d
@@ -57,10 +51,20 @@ STARTUP_FILES = """
 """What others run later: writing there would lead out of the sandbox. `credentials` lets a server read it."""
 
 SYSTEM = """
-/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /snap /etc /proc /sys /run/systemd/resolve
+/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /snap /proc /sys /run/systemd/resolve
 /run/resolvconf /run/NetworkManager /run/current-system /var/lib/ca-certificates /var/cache/fontconfig
 """.split()
 """What `strict` lets a server read of the system."""
+ETC = """
+resolv.conf nsswitch.conf hosts host.conf hostname gai.conf services protocols networks localtime timezone
+passwd group ld.so.cache ld.so.conf ld.so.conf.d ld.so.preload ssl/certs ssl/openssl.cnf ssl/cert.pem
+pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf pki/ca-trust ca-certificates crypto-policies gnutls
+os-release lsb-release debian_version alpine-release redhat-release machine-id locale.conf locale.alias
+default/locale mime.types magic fonts alternatives gitconfig gitattributes npmrc pip.conf xdg/pip inputrc
+terminfo python3 python3.* java* maven R ImageMagick-* chromium chromium.d opt/chrome papersize login.defs
+nix static OpenCL vulkan glvnd
+""".split()
+"""The same of `/etc`: by name, because any other file there may hold a secret."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/shm")  # noqa: S108 -- a name only
 RUNTIMES = """
 .nvm .fnm .local/share/fnm .volta .asdf .local/share/mise .pyenv .rye .local/share/uv/python

@@ -8,6 +8,7 @@ to which its `HOME` points: it has a link for every entry of the real one that i
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import os
@@ -28,13 +29,13 @@ from dragoman.trust.sandbox import (
     CACHE_VARIABLES,
     CONTAINERS,
     DEVICES,
+    ETC,
     FILE_VARIABLES,
     LAUNCHERS,
     RUNTIMES,
     STARTUP_FILES,
     STORES,
     SYSTEM,
-    SYSTEM_STORES,
     Rules,
     Tree,
     add_path,
@@ -185,7 +186,7 @@ class _Grants:
         self._other_home = own_home if own_home and os.path.realpath(own_home) != self._home else ""
         """Another home directory that the entry chooses."""
         self._private = home_of(stdio, name)
-        self._tree = _stores({self._home, os.path.realpath(Path.home()), *_own_home()})
+        self._tree = _stores(frozenset({self._home, os.path.realpath(Path.home()), *_own_home()}))
         self._words: dict[str, Access] = {}
         self._links: set[str] = set()
         self._again = True
@@ -193,7 +194,7 @@ class _Grants:
     def confined(self) -> StartOrder:
         is_strict = self._rules.level == "strict"
         cwd = self._order.cwd
-        if self._is_above_home(self._here) and (is_strict or self._here != "/"):
+        if self._is_above_home(os.path.realpath(self._here)) and (is_strict or self._here != "/"):
             self._here = cwd = str(self._private)
         while self._again:
             # A link to a store adds its target to the stores: then everything is looked at once more.
@@ -222,13 +223,13 @@ class _Grants:
         self._common()
 
     def _strict(self) -> None:
-        for path in SYSTEM:
-            self._give(path, "r", outside_home=True)
-        for path in DEVICES:
-            self._give(path, "w")
-        for path in RUNTIMES:
-            self._give(f"{self._home}/{path}", "r")
-        if not self._is_above_home(self._here):
+        for path, real in _system(self._home):
+            if self._home.startswith(f"{real}/"):
+                self._give(path, "r", outside_home=True)
+            else:
+                self._grant(real, "w" if real in DEVICES else "r")
+                self._link(path)
+        if not self._is_above_home(os.path.realpath(self._here)):
             self._give(self._here, "w")
         for path in self._code():
             self._give(path, "r")
@@ -272,7 +273,11 @@ class _Grants:
         own = [self._here, *(self._absolute(word) for word, access in words if access == "w")]
         for word, access in words:
             path = self._absolute(word)
-            if os.path.lexists(path) and not self._is_above_home(path) and not _is_bent(path, own):
+            if (
+                os.path.lexists(path)
+                and not self._is_above_home(os.path.realpath(path))
+                and not _is_bent(path, own)
+            ):
                 yield path, access
 
     def _absolute(self, word: str) -> str:
@@ -295,7 +300,7 @@ class _Grants:
                 prefix = os.path.dirname(folder)  # noqa: PTH120 -- as above
                 is_program = os.path.basename(folder) in ("bin", "sbin", "shims")  # noqa: PTH119 -- as above
                 whole = prefix if is_program else folder
-                yield one if self._is_above_home(whole) else whole
+                yield one if self._is_above_home(os.path.realpath(whole)) else whole
                 base = _setting(f"{prefix}/pyvenv.cfg", b"home")
                 if base:
                     todo.append(f"{base}/python3")
@@ -388,7 +393,7 @@ class _Grants:
             if not explicit and self._is_above_home(real) and not outside_home:
                 return
         if outside_home:
-            tree = Tree(tree)
+            tree = copy.deepcopy(tree)  # The stores are kept for the next start.
             add_path(tree, self._home)
         below_it: Tree | str | None = tree
         for part in real.strip("/").split("/") if real != "/" else ():
@@ -434,9 +439,8 @@ class _Grants:
             self._words[path] = access
         self._link(path)
 
-    def _is_above_home(self, path: str) -> bool:
-        """Return whether a path is the home directory, or a folder that it is in."""
-        real = os.path.realpath(path)
+    def _is_above_home(self, real: str) -> bool:
+        """Return whether a real path is the home directory, or a folder that it is in."""
         return real == "/" or f"{self._home}/".startswith(f"{real}/")
 
     # The private home
@@ -500,8 +504,18 @@ def _own_home() -> tuple[str, ...]:
     return (os.path.realpath(found),) if found and found != "/" else ()
 
 
-def _stores(homes: set[str]) -> Tree:
-    """Return where secrets are on this machine."""
+@cache
+def _system(home: str) -> list[tuple[str, str]]:
+    """Return what of the system, and of the interpreters at home, `strict` has; each with its real path."""
+    paths = [*SYSTEM, *DEVICES, *(f"{home}/{path}" for path in RUNTIMES)]
+    for name in ETC:
+        paths += map(str, Path("/etc").glob(name)) if "*" in name else [f"/etc/{name}"]
+    return [(path, os.path.realpath(path)) for path in paths if os.path.exists(path)]  # noqa: PTH110 -- as above
+
+
+@cache
+def _stores(homes: frozenset[str]) -> Tree:
+    """Return where secrets are on this machine; targets of links to them are added to it."""
     tree = _own_folders()
     moved = {
         usual: base
@@ -519,9 +533,6 @@ def _stores(homes: set[str]) -> Tree:
             for usual, base in moved.items():
                 if path.startswith(f"{usual}/"):
                     add_path(tree, f"{os.path.realpath(base)}{path[len(usual) :]}", said)
-    if os.geteuid() == 0:
-        for path in SYSTEM_STORES:
-            add_path(tree, path)
     return tree
 
 
