@@ -272,9 +272,11 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Std
     if log_file is not None and not log_file.strip():
         reader.problem("log_file", "expected the path of a file")
     inherit = _inherit(fields, reader)
-    sandbox, problems = read_sandbox(fields.get("sandbox"))
+    sandbox, problems, lost = read_sandbox(fields.get("sandbox"))
     for problem in problems:
         reader.problem("sandbox", problem)
+    for message in lost:
+        reader.note("unused", reader.spelling("sandbox"), message)
     if text is None or args is None or env is None or env_file is None or words is None or reader.problems:
         return None
     args = words[1:] + args

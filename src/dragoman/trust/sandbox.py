@@ -7,6 +7,7 @@ grants of one start; `server.process.landlock` applies them.
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.struct import Struct
@@ -20,6 +21,7 @@ DEFAULT: SandboxLevel = "off"
 """The level of a server that does not say."""
 LEVELS = ("off", "credentials", "strict")
 KEYS = ("level", "read", "write", "network", "sockets")
+WEB_PORTS = (53, 80, 443)
 _HIGHEST_PORT = 65_535
 
 STORES = """
@@ -132,13 +134,14 @@ def rules_of(sandbox: SandboxLevel | Sandbox | None) -> Rules:
     )
 
 
-def read_sandbox(value: object) -> tuple[SandboxLevel | Sandbox | None, list[str]]:
-    """Return the value of the key, and what is wrong with it."""
+def read_sandbox(value: object) -> tuple[SandboxLevel | Sandbox | None, list[str], list[str]]:
+    """Return the value of the key, what is wrong with it, and what cannot be kept of another host's form."""
     if value is None or (isinstance(value, str) and value in LEVELS):
-        return value, []
+        return value, [], []
     if not isinstance(value, dict):
-        return None, [f"expected {', '.join(LEVELS)}, or a table"]
+        return None, [f"expected {', '.join(LEVELS)}, or a table"], []
     table = {name: one for name, one in cast("dict[str, Any]", value).items() if one is not None}
+    notes = _translated(table)
     problems = [f"`{name}` is not one of {', '.join(KEYS)}" for name in table if name not in KEYS]
     if table.get("level", "strict") not in LEVELS:
         problems.append(f"`level` is one of {', '.join(LEVELS)}")
@@ -158,7 +161,42 @@ def read_sandbox(value: object) -> tuple[SandboxLevel | Sandbox | None, list[str
         problems.append("`sockets` is true or false")
     if ports:
         table["network"] = tuple(ports)
-    return (None if problems else cast("Sandbox", table)), problems
+    return (None if problems else cast("Sandbox", table)), problems, notes
+
+
+def _translated(table: dict[str, Any]) -> list[str]:
+    """Change the form that VS Code, srt and ToolHive have to ours; return what it cannot express."""
+    notes: list[str] = []
+    files, network = table.get("filesystem"), table.get("network")
+    if isinstance(files, dict):
+        given = cast("dict[str, list[Any]]", table.pop("filesystem"))
+        for name, theirs in (("read", "allowRead"), ("write", "allowWrite")):
+            paths: list[Any] = given.get(theirs) or []
+            texts = [cast("Any", one).get("path") if isinstance(one, dict) else one for one in paths]
+            table[name] = [*table.get(name, ()), *texts]
+        if given.get("denyRead") or given.get("denyWrite"):
+            notes.append("what is denied inside of a folder that is granted stays granted")
+    if isinstance(network, dict):
+        given = cast("dict[str, Any]", network)
+        given = given.get("outbound") or given
+        hosts, ports = given.get("allowedDomains", given.get("allow_host")), given.get("allow_port")
+        if given.get("insecure_allow_all") or (hosts == ["*"] and not given.get("deniedDomains")):
+            table["network"] = "on"
+        else:
+            table["network"] = list(ports or (WEB_PORTS if hosts else ())) or "off"
+        if hosts and table["network"] != "on":
+            notes.append("hosts cannot be kept: the TCP ports are limited instead, for every host")
+    return notes
+
+
+def as_vscode(rules: Rules) -> dict[str, Any] | None:
+    """Return a sandbox in the keys of VS Code; `None` for one that they cannot express."""
+    if rules.level != "strict" or rules.sockets or not isinstance(rules.network, str):
+        return None
+    files = {"allowWrite": list(rules.write), "allowRead": list(rules.read)}
+    table: dict[str, Any] = {"filesystem": {name: paths for name, paths in files.items() if paths}}
+    table |= {"network": {"allowedDomains": []}} if rules.network == "off" else {}
+    return {"sandboxEnabled": True} | ({"sandbox": table} if any(table.values()) or len(table) > 1 else {})
 
 
 def _listed(value: object) -> list[Any] | None:
@@ -221,6 +259,16 @@ def needed_store(words: Iterable[str]) -> str:
     return next(
         (store for word, store in NEEDS if re.search(rf"(?<![a-z]){word}(?![a-z])", text, re.IGNORECASE)), ""
     )
+
+
+def store_of(path: str, home: str) -> str:
+    """Return the store at home that a path is in, or the path itself."""
+    if path.startswith(f"{home}/"):
+        parts = path[len(home) + 1 :].split("/")
+        for count in range(1, len(parts) + 1):
+            if any(fnmatch("/".join(parts[:count]), store) for store in STORES):
+                return f"{home}/{'/'.join(parts[:count])}"
+    return path
 
 
 _QUOTED = r"['\"`‘]?(?P<path>~?/[^'\"`’\n:,]{1,1000})['\"`’]?"

@@ -20,13 +20,14 @@ from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.storage.files import private_folder, private_opener
 from dragoman.trust.redaction import Redactor, current_redactor
+from dragoman.trust.sandbox import DEFAULT
 from dragoman.trust.sanitizing import for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
     from types import TracebackType
 
-    from dragoman.model import Transport
+    from dragoman.model import ServerSpec, Transport
 
 
 logger = logging.getLogger("dragoman")
@@ -334,6 +335,27 @@ def _env_file(name: str) -> dict[str, str]:
     from dragoman.config.files import read_env_file
 
     return read_env_file(Path(name))
+
+
+def sandbox_state(spec: ServerSpec) -> str:
+    """Return what a person should know of a server's sandbox; empty for one with a URL."""
+    if not isinstance(spec.transport, Stdio):
+        return ""
+    if (spec.transport.sandbox or DEFAULT) == "off":
+        return "off"
+    # Imported where it is needed: it takes 5 ms.
+    from dragoman.server.process.sandbox import state_of
+
+    return state_of(spec.transport, os.environ)
+
+
+def sandbox_hint(spec: ServerSpec, text: str) -> str:
+    """Return what to add to an entry so that its sandbox allows what a text says was refused, if it does."""
+    if sandbox_state(spec) in ("", "off") or not text:
+        return ""
+    from dragoman.server.process.sandbox import denial_hint
+
+    return denial_hint(spec, text)
 
 
 def kill_group(pid: int) -> None:

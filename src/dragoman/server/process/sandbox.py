@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import logging
 import os
 import re
+import shlex
 import shutil
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.packages import package_of
 from dragoman.errors import ConfigError
+from dragoman.model import Stdio
 from dragoman.server.process import landlock
 from dragoman.server.process.environment import is_launcher, is_program
 from dragoman.storage.files import cache_folder, data_folder, private_folder, state_folder
@@ -40,15 +43,17 @@ from dragoman.trust.sandbox import (
     Tree,
     add_path,
     below,
+    denied_paths,
     needed_store,
     patterns_of,
     rules_of,
+    store_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dragoman.model import Stdio
+    from dragoman.model import ServerSpec
     from dragoman.server.process.watchdog import StartOrder
 
 logger = logging.getLogger("dragoman")
@@ -106,6 +111,36 @@ def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
             f"dragoman set {name} sandbox.read='[\"{store}\"]'"
         )
     return _Grants(stdio, rules, order, name).confined()
+
+
+def denial_hint(spec: ServerSpec, text: str) -> str:
+    """Return what to add to an entry so that its sandbox allows what a text says was refused.
+
+    It is empty unless a server in a sandbox got EACCES or EPERM for a path that we may use ourselves.
+    """
+    stdio = spec.transport
+    if not isinstance(stdio, Stdio) or state_of(stdio, os.environ) not in ("credentials", "strict"):
+        return ""
+    rules, home, private = rules_of(stdio.sandbox), str(Path.home()), str(home_of(stdio, spec.name))
+    for said, writes in denied_paths(text):
+        path = said.replace(private, home, 1) if said.startswith(f"{private}/") else said
+        path = os.path.normpath(home + path[1:] if path.startswith("~") else path)
+        wanted = store_of(path, home)
+        while not os.path.lexists(wanted):
+            wanted = os.path.dirname(wanted)  # noqa: PTH120 -- text only
+        is_ours = os.access(wanted, os.W_OK if writes else os.R_OK)
+        if not is_ours or f"{home}/".startswith(f"{wanted.rstrip('/')}/"):
+            continue
+        shown = f"~{wanted[len(home) :]}" if wanted.startswith(f"{home}/") else wanted
+        # What may be read already was to be written.
+        key = "write" if writes or shown in rules.read or not os.path.lexists(path) else "read"
+        kept: dict[str, Any] = {"level": rules.level}
+        kept |= stdio.sandbox if isinstance(stdio.sandbox, dict) else {}
+        kept[key] = [*kept.get(key, ()), shown]
+        command = shlex.join(["dragoman", "set", spec.name, f"sandbox={json.dumps(kept)}"])
+        line = f"sandbox.{key} = {json.dumps([shown])}"
+        return f"its sandbox refuses `{said}`; to allow it, add {line}: `{command}`"
+    return ""
 
 
 def home_of(stdio: Stdio, name: str) -> Path:
@@ -264,11 +299,12 @@ class _Grants:
     def _named(self) -> Iterator[tuple[str, Access]]:
         """Yield every existing path that the entry's arguments and variables name."""
         words: list[tuple[str, Access]] = []
+        access: Access = "w"
         for arg in self._stdio.args:
-            words += [(part, "w") for part in (arg, arg.partition("=")[2]) if part]
+            words += [(part, access) for part in (arg, arg.partition("=")[2]) if part]
         for name, value in self._stdio.env.items():
             if value and name != "HOME":
-                access: Access = "r" if loads(name) else "w"
+                access = "r" if loads(name) else "w"
                 words += [(part, access) for part in (value, *value.split(os.pathsep))]
         own = [self._here, *(self._absolute(word) for word, access in words if access == "w")]
         for word, access in words:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from dragoman import ConfigError, McpManager, ServerSpec, Stdio
+from dragoman import ConfigError, McpManager, ServerSpec, Stdio, diagnose
 from dragoman.model.server import Sandbox
 from dragoman.server.process import landlock, sandbox, spawn, watchdog
 from dragoman.server.process.environment import whole_environment
-from dragoman.server.process.sandbox import confine, home_of, state_of
+from dragoman.server.process.sandbox import confine, denial_hint, home_of, state_of
 from dragoman.storage.files import data_folder
 
 if TYPE_CHECKING:
@@ -543,3 +543,61 @@ def test_own_folders_are_never_granted_even_if_home_is(home: Path, monkeypatch: 
     box = confine(stdio, order(sys.executable), "s").box
     assert f"r{home}/.ssh" in box
     assert not any(text[1:] in (str(home), str(data_folder()), str(data_folder().parent)) for text in box)
+
+
+@needs_landlock
+async def test_what_was_denied_is_said_with_the_line_to_add(canaries: dict[str, str], home: Path) -> None:
+    path = str(home / ".aws/credentials")
+    spec = ServerSpec("a s", entry(f"open({path!r})", level="credentials"))
+    line = (
+        f'its sandbox refuses `{path}`; to allow it, add sandbox.read = ["~/.aws"]: '
+        """`dragoman set 'a s' 'sandbox={"level": "credentials", "read": ["~/.aws"]}'`"""
+    )
+    async with McpManager([spec]) as mcp:
+        await mcp.wait_ready(timeout=20)
+        status = mcp.status()["a s"]
+        assert status.sandbox == "credentials"
+        assert line in (status.last_error or "")
+    found = await diagnose(spec)
+    assert line in found.hints
+    assert denial_hint(spec, f"EACCES: permission denied, mkdir '{home}/projects/other/new'").count(
+        'sandbox.write = ["~/projects/other"]'
+    )
+    # What we may not use ourselves, or what has no sandbox, is not the fault of it.
+    assert denial_hint(spec, "[Errno 13] Permission denied: '/no/such/place'") == ""
+    assert denial_hint(spec, f"[Errno 13] Permission denied: '{home}'") == ""
+    free = ServerSpec("a s", entry("", level="off"))
+    assert denial_hint(free, f"[Errno 13] Permission denied: '{path}'") == ""
+
+
+TOOL = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {
+        "initialize": lambda: {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}},
+        "tools/list": lambda: {"tools": [{"name": "read", "inputSchema": {"type": "object"}}]},
+        "tools/call": lambda: {"isError": True, "content": [{"type": "text", "text": error()}]},
+    }.get(asked["method"])
+    def error():
+        try:
+            return open(PATH).read()
+        except OSError as found:
+            return str(found)
+    if "id" in asked:
+        said = {"result": answer()} if answer else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+@needs_landlock
+async def test_a_failed_call_tells_people_what_to_allow_and_the_model_nothing(
+    canaries: dict[str, str],
+) -> None:
+    path = canaries["aws"]
+    async with McpManager([ServerSpec("s", entry(TOOL.replace("PATH", repr(path)), level="strict"))]) as mcp:
+        await mcp.wait_ready(timeout=20)
+        result = await mcp.call("mcp_s_read", {})
+    assert 'add sandbox.read = ["~/.aws"]' in (result.error or "")
+    assert "sandbox" not in result.text
+    assert "Permission denied" in result.text
