@@ -6,6 +6,8 @@ without the store. New entries cannot be made there; they land in the *private h
 to which its `HOME` points: it has a link for every entry of the real one that is granted.
 """
 
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208 -- pathlib is slow
+
 from __future__ import annotations
 
 import copy
@@ -16,10 +18,12 @@ import os
 import re
 import shlex
 import shutil
-from contextlib import suppress
+import stat
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dragoman.config.packages import package_of
 from dragoman.errors import ConfigError
@@ -65,8 +69,10 @@ _OUTERMOST = 6
 _PATH = re.compile(r"(?:[\w+.-]{1,30}:/?/?)?(?=[~/])([~/][^\0]*)")
 """A path alone, or behind the scheme of an address: `file://`, `sqlite:///`."""
 _IMPORT = re.compile(rb"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.MULTILINE)
-_STANDARD = frozenset({b"re", b"sys", b"importlib", b"os"})
+_STANDARD = frozenset({"re", "sys", "importlib", "os"})
 _warned: set[str] = set()
+_looking = Lock()
+"""Links change what is known of the stores."""
 Access: TypeAlias = Literal["r", "w"]
 """Reading, or everything."""
 
@@ -110,7 +116,8 @@ def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
             f"{name}: its sandbox hides {store}, which it may need by nature: "
             f"dragoman set {name} sandbox.read='[\"{store}\"]'"
         )
-    return _Grants(stdio, rules, order, name).confined()
+    with _looking:
+        return _Grants(stdio, rules, order, name).confined()
 
 
 def denial_hint(spec: ServerSpec, text: str) -> str:
@@ -127,7 +134,7 @@ def denial_hint(spec: ServerSpec, text: str) -> str:
         path = os.path.normpath(home + path[1:] if path.startswith("~") else path)
         wanted = store_of(path, home)
         while not os.path.lexists(wanted):
-            wanted = os.path.dirname(wanted)  # noqa: PTH120 -- text only
+            wanted = os.path.dirname(wanted)
         is_ours = os.access(wanted, os.W_OK if writes else os.R_OK)
         if not is_ours or f"{home}/".startswith(f"{wanted.rstrip('/')}/"):
             continue
@@ -159,16 +166,12 @@ def _abi() -> int:
 
 def _missing(rules: Rules) -> str:
     """Return what this machine lacks for some rules; empty if nothing."""
-    restricts = rules.network != "on" or not rules.sockets
     if rules.level != "off" and _abi() < landlock.TRUNCATES:
         return f"Landlock of Linux 6.2 or later (this kernel has version {_abi()} of 3)"
     if not isinstance(rules.network, str) and _abi() < landlock.PORTS:
         return "Landlock of Linux 6.7 or later, for ports"
-    return (
-        "a filter of system calls for this kind of machine"
-        if restricts and not landlock.has_filters()
-        else ""
-    )
+    has_all = landlock.has_filters() or (rules.network == "on" and rules.sockets)
+    return "" if has_all else "a filter of system calls for this kind of machine"
 
 
 def _is_kept(rules: Rules, name: str) -> bool:
@@ -178,15 +181,14 @@ def _is_kept(rules: Rules, name: str) -> bool:
         msg = f"server `{name}` cannot be started in its sandbox: this system lacks {missing}"
         raise ConfigError(msg, hint='without one: `sandbox = "off"`')
     if missing:
-        _warn(
-            f"servers run without the sandbox `credentials`, or with less of it: this system lacks {missing}"
-        )
+        how = "with less of" if _abi() else "without"
+        _warn(f"servers run {how} the sandbox `credentials`: this system lacks {missing}")
         return _abi() > 0
     if _abi() < landlock.SCOPES:
         _warn("servers in a sandbox can send signals to other processes: that takes Linux 6.12")
     if os.geteuid() == 0:
         _warn(
-            "as root, a server in a sandbox can read /proc/PID/environ of other processes: use another user"
+            "as root, a server in a sandbox can read the environment of other processes (/proc/PID/environ)"
         )
     return True
 
@@ -213,8 +215,8 @@ class _Grants:
         self._rules = rules
         self._order = order
         env = self._env = dict(order.env)
-        self._here = os.path.abspath(order.cwd or ".")  # noqa: PTH100 -- links stay
-        self._program = os.path.join(self._here, order.argv[0])  # noqa: PTH118 -- as above
+        self._here = os.path.abspath(order.cwd or ".")
+        self._program = os.path.join(self._here, order.argv[0])
         own_home = stdio.env.get("HOME")
         given = env.get("HOME", "") if own_home is None else ""
         self._home = os.path.realpath(given if given.startswith("/") else Path.home())
@@ -222,77 +224,76 @@ class _Grants:
         """Another home directory that the entry chooses."""
         self._private = home_of(stdio, name)
         self._tree = _stores(frozenset({self._home, os.path.realpath(Path.home()), *_own_home()}))
-        self._words: dict[str, Access] = {}
+        self._words = dict[str, Access]()
         self._links: set[str] = set()
         self._again = True
 
     def confined(self) -> StartOrder:
-        is_strict = self._rules.level == "strict"
-        cwd = self._order.cwd
-        if self._is_above_home(os.path.realpath(self._here)) and (is_strict or self._here != "/"):
+        """Return the order with all of it."""
+        is_strict, stdio, env, cwd = self._rules.level == "strict", self._stdio, self._env, self._order.cwd
+        if self._is_above_home(self._here) and (is_strict or self._here != "/"):
             self._here = cwd = str(self._private)
+        for folder in (self._private, self._private.with_name("tmp")):
+            private_folder(folder)
         while self._again:
             # A link to a store adds its target to the stores: then everything is looked at once more.
             self._again = False
-            self._words.clear()
+            self._words = {os.path.realpath(one): "w" for one in (self._private, f"{self._private}/../tmp")}
             self._links.clear()
-            (self._strict if is_strict else self._credentials)()
+            self._strict() if is_strict else self._open("/", self._tree, "w")
+            self._launcher()
+            self._entry()
         self._make_home()
         if not self._other_home:
-            self._env["HOME"] = str(self._private)
-        if is_strict and "TMPDIR" not in self._stdio.env:
-            self._env["TMPDIR"] = str(self._private.with_name("tmp"))
-        if not self._rules.sockets:
-            for name in _SOCKET_VARIABLES:
-                if name not in self._stdio.env:
-                    self._env.pop(name, None)
+            env["HOME"] = str(self._private)
+        if is_strict and "TMPDIR" not in stdio.env:
+            env["TMPDIR"] = str(self._private.with_name("tmp"))
+        for name in () if self._rules.sockets else _SOCKET_VARIABLES:
+            if name not in stdio.env:
+                env.pop(name, None)
         if not isinstance(self._rules.network, str):
-            self._env.setdefault("RES_OPTIONS", "use-vc")  # Names are asked for over TCP, if it has port 53.
+            env.setdefault("RES_OPTIONS", "use-vc")  # Names are asked for over TCP, if it has port 53.
         words = [f"{access}{path}" for path, access in self._words.items()]
-        return self._order._replace(env=self._env, cwd=cwd, box=[*self._order.box, *words])
-
-    # The levels
-
-    def _credentials(self) -> None:
-        self._open("/", self._tree, "w")
-        self._common()
+        return self._order._replace(env=env, cwd=cwd, box=[*self._order.box, *words])
 
     def _strict(self) -> None:
         for path, real in _system(self._home):
             if self._home.startswith(f"{real}/"):
-                self._give(path, "r", outside_home=True)
+                without_home = copy.deepcopy(self._tree)  # The stores are kept for the next start.
+                add_path(without_home, self._home)
+                self._give(path, "r", without_home)
             else:
                 self._grant(real, "w" if real in DEVICES else "r")
                 self._link(path)
-        if not self._is_above_home(os.path.realpath(self._here)):
-            self._give(self._here, "w")
+        self._give(self._here, "w")
         for path in self._code():
             self._give(path, "r")
         for path, access in self._packages():
             self._give(path, access)
-        self._common()
 
-    def _common(self) -> None:
-        """Grant what every level has: the private home, the launcher's files, and what the entry names."""
-        for folder in (self._private, self._private.with_name("tmp")):
-            private_folder(folder)
-            self._words[os.path.realpath(folder)] = "w"
-        if is_launcher(self._stdio.command, os.environ, self._stdio.env):
-            caches, logins = LAUNCHERS.get(Path(self._stdio.command).stem.lower(), ("", ""))
-            for path in caches.split():
-                self._give(f"{self._home}/{path}", "w")
-            for path in logins.split():
-                self._give(f"{self._home}/{path}", "r", explicit=True)
-            for names, access in ((CACHE_VARIABLES, "w"), (FILE_VARIABLES, "r")):
-                for value in filter(None, map(self._env.get, names)):
-                    self._give(value, cast("Access", access), explicit=True)
-        if self._other_home:
-            self._give(self._other_home, "w", explicit=True)
+    def _launcher(self) -> None:
+        """Grant the caches of a package launcher, and the logins of its private sources."""
+        if not is_launcher(self._stdio.command, os.environ, self._stdio.env):
+            return
+        caches, logins = LAUNCHERS.get(Path(self._stdio.command).stem.lower(), ("", ""))
+        for path in caches.split():
+            self._give(f"{self._home}/{path}", "w")
+        given = [self._env.get(name, "") for name in FILE_VARIABLES]
+        for path in (*(f"{self._home}/{one}" for one in logins.split()), *filter(None, given)):
+            self._give(path, "r", explicit=True)
+        for path in filter(None, map(self._env.get, CACHE_VARIABLES)):
+            self._give(path, "w", explicit=True)
+
+    def _entry(self) -> None:
+        """Grant what the entry names."""
         for path, access in self._named():
             self._give(path, access, explicit=True)
-        for paths, access in ((self._rules.read, "r"), (self._rules.write, "w")):
-            for path in paths:
-                self._give(self._absolute(path), cast("Access", access), said=True)
+        if self._other_home:
+            self._give(self._other_home, "w", explicit=True)
+        for path in self._rules.read:
+            self._give(self._absolute(path), "r", _own_folders(), explicit=True)
+        for path in self._rules.write:
+            self._give(self._absolute(path), "w", _own_folders(), explicit=True)
 
     # What the entry means
 
@@ -309,11 +310,7 @@ class _Grants:
         own = [self._here, *(self._absolute(word) for word, access in words if access == "w")]
         for word, access in words:
             path = self._absolute(word)
-            if (
-                os.path.lexists(path)
-                and not self._is_above_home(os.path.realpath(path))
-                and not _is_bent(path, own)
-            ):
+            if os.path.lexists(path) and not self._is_above_home(path) and not _is_bent(path, own):
                 yield path, access
 
     def _absolute(self, word: str) -> str:
@@ -321,24 +318,25 @@ class _Grants:
         text = found[1] if found else word
         if text == "~" or text.startswith("~/"):
             text = self._home + text[1:]
-        return os.path.normpath(os.path.join(self._here, text))  # noqa: PTH118 -- as above
+        return os.path.normpath(os.path.join(self._here, text))
 
     def _code(self) -> Iterator[str]:
         """Yield the folders of the program, of what interprets it, and of the scripts in its arguments."""
         todo, seen = [self._program, *self._scripts()], set[str]()
         while todo:
             path = todo.pop()
-            if path in seen or not os.path.isfile(path):  # noqa: PTH113 -- as above
+            if path in seen or not os.path.isfile(path):
                 continue
             seen.add(path)
             for one in {path, os.path.realpath(path)}:
-                folder = os.path.dirname(one)  # noqa: PTH120 -- as above
-                prefix = os.path.dirname(folder)  # noqa: PTH120 -- as above
-                is_program = os.path.basename(folder) in ("bin", "sbin", "shims")  # noqa: PTH119 -- as above
-                whole = prefix if is_program else folder
-                yield one if self._is_above_home(os.path.realpath(whole)) else whole
-                base = _setting(f"{prefix}/pyvenv.cfg", b"home")
-                if base:
+                folder = whole = os.path.dirname(one)
+                prefix = os.path.dirname(folder)
+                if os.path.basename(folder) in ("bin", "sbin", "shims"):
+                    whole = prefix
+                # In a folder that everyone may write to, such as /tmp, nothing else belongs to it.
+                is_shared = bool(os.stat(whole).st_mode & stat.S_ISVTX)
+                yield one if is_shared or self._is_above_home(whole) else whole
+                if base := _setting(f"{prefix}/pyvenv.cfg", b"home"):
                     todo.append(f"{base}/python3")
             todo += self._interpreter(path)
 
@@ -352,95 +350,63 @@ class _Grants:
 
     def _scripts(self) -> list[str]:
         found = [self._absolute(arg) for arg in self._stdio.args if not arg.startswith("-")]
-        return [path for path in found if os.path.isfile(path)][:3]  # noqa: PTH113 -- as above
+        return [path for path in found if os.path.isfile(path)][:3]
 
     def _packages(self) -> Iterator[tuple[str, Access]]:
         """Yield the folders of the server's own package, and those of what it needs."""
-        for path in map(os.path.realpath, (self._program, *self._scripts())):
-            outer, mark, inner = path.partition("/node_modules/")
+        program = os.path.realpath(self._program)
+        for path in (program, *map(os.path.realpath, self._scripts())):
+            outer, mark, _ = path.partition("/node_modules/")
             if mark:
+                folder, _, inner = path.rpartition(mark)
                 yield f"{outer}/node_modules", "r"
-                last = path.rindex(mark) + len(mark)
-                parts = path[last:].split("/")
-                own = parts[: 2 if parts[0].startswith("@") else 1]
-                del inner
-                yield path[:last] + "/".join(own), "w"
-            elif path == os.path.realpath(self._program):
-                for folder in self._modules():
-                    yield folder, "w"
-            else:
-                yield from self._project(path)
+                yield f"{folder}{mark}{'/'.join(inner.split('/')[: 1 + inner.startswith('@')])}", "w"
+            elif path != program and (project := self._project(path)):
+                yield project, "w"
+        for folder in self._modules():
+            yield folder, "w"
 
-    def _project(self, path: str) -> Iterator[tuple[str, Access]]:
-        folder = path
+    def _project(self, path: str) -> str:
+        """Return the folder of the project that a script belongs to; empty if there is none."""
         for _ in range(_OUTERMOST):
-            folder = os.path.dirname(folder)  # noqa: PTH120 -- as above
-            if self._is_above_home(folder):
-                return
-            if any(os.path.exists(f"{folder}/{name}") for name in _PROJECT_FILES):  # noqa: PTH110 -- as above
-                yield folder, "w"
-                return
+            path = os.path.dirname(path)
+            if self._is_above_home(path):
+                break
+            if any(os.path.exists(f"{path}/{name}") for name in _PROJECT_FILES):
+                return path
+        return ""
 
     def _modules(self) -> Iterator[str]:
         """Yield the folders of the Python modules that the command runs."""
-        args = self._stdio.args
-        names = (
-            {os.fsencode(args[args.index("-m") + 1].partition(".")[0])} if "-m" in args[:-1] else set[bytes]()
-        )
-        text = _start_of(self._program)
+        args, text = self._stdio.args, _start_of(self._program)
+        names = {args[args.index("-m") + 1].partition(".")[0]} if "-m" in args[:-1] else set[str]()
         if text.startswith(b"#!") and b"python" in text.partition(b"\n")[0]:
-            names |= set(_IMPORT.findall(text)) - _STANDARD
-        for prefix in {
-            str(Path(self._program).parent.parent),
-            str(Path(os.path.realpath(self._program)).parent.parent),
-        }:
+            names |= {os.fsdecode(name) for name in _IMPORT.findall(text)} - _STANDARD
+        for program in {self._program, os.path.realpath(self._program)} if names else ():
             for name in names:
-                for found in Path(prefix).glob(f"lib/python3*/site-packages/{os.fsdecode(name)}"):
-                    if found.is_dir():
-                        yield str(found)
+                found = Path(program).parent.parent.glob(f"lib/python3*/site-packages/{name}")
+                yield from (str(folder) for folder in found if folder.is_dir())
 
     # Grants
 
-    def _give(
-        self,
-        path: str,
-        access: Access,
-        *,
-        explicit: bool = False,
-        said: bool = False,
-        outside_home: bool = False,
-    ) -> None:
+    def _give(self, path: str, access: Access, tree: Tree | None = None, *, explicit: bool = False) -> None:
         """Grant a path and what is below it, without the stores in it.
 
         Args:
             path: An absolute path; one that does not exist is passed over.
             access: Reading, or everything.
+            tree: What holds instead of the stores.
             explicit: Whether the entry names it, so that it may be in a store itself.
-            said: Whether the sandbox of the entry names it, so that all of it is granted.
-            outside_home: Whether the home directory in it is left out.
         """
         real = os.path.realpath(path)
-        if not os.path.exists(real):  # noqa: PTH110 -- as above
+        if not os.path.exists(real) or (tree is None and not explicit and self._is_above_home(real)):
             return
-        if said:
-            tree = _own_folders()
-        else:
-            tree = self._tree
-            if not explicit and self._is_above_home(real) and not outside_home:
-                return
-        if outside_home:
-            tree = copy.deepcopy(tree)  # The stores are kept for the next start.
-            add_path(tree, self._home)
-        below_it: Tree | str | None = tree
-        for part in real.strip("/").split("/") if real != "/" else ():
-            below_it = (
-                below(below_it, part, patterns_of(below_it)) if isinstance(below_it, dict) else below_it
-            )
-        if below_it == "r" and not explicit:
+        said = _said_of(tree or self._tree, real)
+        if said == "r" and not explicit:
             access = "r"
-        if isinstance(below_it, dict) and os.path.isdir(real):  # noqa: PTH112 -- as above
-            self._open(real, below_it, access)
-        elif below_it != "" or (explicit and path == real):
+        if isinstance(said, dict) and os.path.isdir(real):
+            self._open(real, said, access)
+        elif said != "" or (explicit and path == real and _said_of(_own_folders(), real) != ""):
             self._grant(real, access)
         if path != real:
             self._link(path)
@@ -460,23 +426,19 @@ class _Grants:
                     self._again = True
                 if said is None or isinstance(said, dict):
                     self._link(entry.path)
-            elif said is None or (said == "r" and access == "r"):
-                self._grant(entry.path, access)
-            elif said == "r":
-                self._grant(entry.path, "r")
-            elif isinstance(said, dict):
-                if entry.is_dir():
-                    self._open(entry.path, said, access)
-                else:
-                    self._grant(entry.path, access)
+            elif isinstance(said, dict) and entry.is_dir():
+                self._open(entry.path, said, access)
+            elif said != "":
+                self._grant(entry.path, "r" if said == "r" else access)
 
     def _grant(self, path: str, access: Access) -> None:
         if self._words.get(path) != "w":
             self._words[path] = access
         self._link(path)
 
-    def _is_above_home(self, real: str) -> bool:
-        """Return whether a real path is the home directory, or a folder that it is in."""
+    def _is_above_home(self, path: str) -> bool:
+        """Return whether a path is the home directory, or a folder that it is in."""
+        real = os.path.realpath(path)
         return real == "/" or f"{self._home}/".startswith(f"{real}/")
 
     # The private home
@@ -495,37 +457,32 @@ class _Grants:
             folder, _, last = path.rpartition("/")
             by_folder.setdefault(folder, []).append(last)
         for folder, names in sorted(by_folder.items()):
-            with suppress(OSError), _Opened(str(self._private), folder) as inside:
-                there = set(os.listdir(inside))  # noqa: PTH208 -- pathlib takes no descriptor
-                for name in names:
-                    if name not in there:
-                        os.symlink(
-                            f"{self._home}/{folder}/{name}" if folder else f"{self._home}/{name}",
-                            name,
-                            dir_fd=inside,
-                        )
+            with suppress(OSError), _opened(str(self._private), folder) as inside:
+                for name in set(names) - set(os.listdir(inside)):
+                    os.symlink(os.path.join(self._home, folder, name), name, dir_fd=inside)
 
 
-class _Opened:
-    """A folder below another one, opened without following links; its missing parts are made."""
+@contextmanager
+def _opened(outer: str, inner: str) -> Iterator[int]:
+    """Open a folder below another one without following links; its missing parts are made."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with ExitStack() as stack:
+        folder = os.open(outer, flags)
+        stack.callback(os.close, folder)
+        for part in filter(None, inner.split("/")):
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=folder)
+            folder = os.open(part, flags, dir_fd=folder)
+            stack.callback(os.close, folder)
+        yield folder
 
-    def __init__(self, outer: str, inner: str) -> None:
-        flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._folder = os.open(outer, flags)
-        for part in inner.split("/") if inner else ():
-            before = self._folder
-            try:
-                with suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=before)
-                self._folder = os.open(part, flags, dir_fd=before)
-            finally:
-                os.close(before)
 
-    def __enter__(self) -> int:
-        return self._folder
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._folder)
+def _said_of(tree: Tree, path: str) -> Tree | str | None:
+    """Return what a tree says about a path."""
+    said: Tree | str | None = tree
+    for part in filter(None, path.split("/")):
+        said = below(said, part, patterns_of(said)) if isinstance(said, dict) else said
+    return said
 
 
 @cache
@@ -546,7 +503,7 @@ def _system(home: str) -> list[tuple[str, str]]:
     paths = [*SYSTEM, *DEVICES, *(f"{home}/{path}" for path in RUNTIMES)]
     for name in ETC:
         paths += map(str, Path("/etc").glob(name)) if "*" in name else [f"/etc/{name}"]
-    return [(path, os.path.realpath(path)) for path in paths if os.path.exists(path)]  # noqa: PTH110 -- as above
+    return [(path, os.path.realpath(path)) for path in paths if os.path.exists(path)]
 
 
 @cache
@@ -562,6 +519,8 @@ def _stores(homes: frozenset[str]) -> Tree:
         )
         if base.startswith("/")
     }
+    for name in ("containers", "keyring"):
+        add_path(tree, f"/run/user/*/{name}")
     for paths, said in ((STORES, ""), (STARTUP_FILES, "r")):
         for path in paths:
             for home in homes:
@@ -586,14 +545,14 @@ def _is_bent(path: str, own: Sequence[str]) -> bool:
     parts = path.strip("/").split("/")
     for count in range(1, len(parts) + 1):
         part = "/" + "/".join(parts[:count])
-        if os.path.islink(part) and any(f"{part}/".startswith(f"{one}/") for one in own if one != part):  # noqa: PTH114 -- as above
+        if os.path.islink(part) and any(f"{part}/".startswith(f"{one}/") for one in own if one != part):
             return True
     return False
 
 
 def _start_of(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 -- as above
+        with open(path, "rb") as file:
             return file.read(4096)
     except OSError:
         return b""
