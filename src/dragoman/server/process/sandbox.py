@@ -55,7 +55,7 @@ from dragoman.trust.sandbox import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from dragoman.model import ServerSpec
     from dragoman.server.process.watchdog import StartOrder
@@ -300,13 +300,12 @@ class _Grants:
     def _named(self) -> Iterator[tuple[str, Access]]:
         """Yield every existing path that the entry's arguments and variables name."""
         words: list[tuple[str, Access]] = []
-        access: Access = "w"
         for arg in self._stdio.args:
-            words += [(part, access) for part in (arg, arg.partition("=")[2]) if part]
+            words.extend((part, "w") for part in (arg, arg.partition("=")[2]) if part)
         for name, value in self._stdio.env.items():
             if value and name != "HOME":
-                access = "r" if loads(name) else "w"
-                words += [(part, access) for part in (value, *value.split(os.pathsep))]
+                access: Access = "r" if loads(name) else "w"
+                words.extend((part, access) for part in (value, *value.split(os.pathsep)))
         own = [self._here, *(self._absolute(word) for word, access in words if access == "w")]
         for word, access in words:
             path = self._absolute(word)
@@ -463,7 +462,7 @@ class _Grants:
 
 
 @contextmanager
-def _opened(outer: str, inner: str) -> Iterator[int]:
+def _opened(outer: str, inner: str) -> Generator[int]:
     """Open a folder below another one without following links; its missing parts are made."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with ExitStack() as stack:
