@@ -37,4 +37,3 @@ async def test_real_servers_work_in_a_box_as_without_one(tmp_path: Path, proof: 
         spec.name: ["same", "same"] for spec in specs
     }
     proof.record(servers=len(found), levels=len(LEVELS))
-    )

@@ -113,8 +113,7 @@ def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
         return order
     if (store := needed_store([name, stdio.command, *stdio.args[:3]])) and store not in rules.read:
         _warn(
-            f"{name}: its sandbox hides {store}, which it may need by nature: "
-            f"dragoman set {name} sandbox.read='[\"{store}\"]'"
+            f"{name}: its sandbox hides {store}, which it may need; {_to_allow(stdio, name, 'read', store)}"
         )
     with _looking:
         return _Grants(stdio, rules, order, name).confined()
@@ -141,13 +140,17 @@ def denial_hint(spec: ServerSpec, text: str) -> str:
         shown = f"~{wanted[len(home) :]}" if wanted.startswith(f"{home}/") else wanted
         # What may be read already was to be written.
         key = "write" if writes or shown in rules.read or not os.path.lexists(path) else "read"
-        kept: dict[str, Any] = {"level": rules.level}
-        kept |= stdio.sandbox if isinstance(stdio.sandbox, dict) else {}
-        kept[key] = [*kept.get(key, ()), shown]
-        command = shlex.join(["dragoman", "set", spec.name, f"sandbox={json.dumps(kept)}"])
-        line = f"sandbox.{key} = {json.dumps([shown])}"
-        return f"its sandbox refuses `{said}`; to allow it, add {line}: `{command}`"
+        return f"its sandbox refuses `{said}`; {_to_allow(stdio, spec.name, key, shown)}"
     return ""
+
+
+def _to_allow(stdio: Stdio, name: str, key: str, path: str) -> str:
+    """Return the line to add to an entry, and the command that adds it."""
+    kept: dict[str, Any] = {"level": rules_of(stdio.sandbox).level}
+    kept |= stdio.sandbox if isinstance(stdio.sandbox, dict) else {}
+    kept[key] = [*kept.get(key, ()), path]
+    command = shlex.join(["dragoman", "set", name, f"sandbox={json.dumps(kept)}"])
+    return f"to allow it, add sandbox.{key} = {json.dumps([path])}: `{command}`"
 
 
 def home_of(stdio: Stdio, name: str) -> Path:
