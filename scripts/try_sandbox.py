@@ -42,7 +42,11 @@ def main() -> None:
     servers = json.loads(given.file.read_text("utf-8"))["mcpServers"]
     specs, problems = read_entries(servers, DRAGOMAN)
     levels = given.levels.split(",")
-    keep = (lambda found: given.json.write_text(json.dumps(found, indent=1), "utf-8")) if given.json else None
+
+    def keep(found: object) -> None:
+        if given.json:
+            given.json.write_text(json.dumps(found, indent=1), "utf-8")
+
     found = asyncio.run(tried(specs, levels, jobs=given.jobs, keep=keep))
     print(table(found, levels))
     sys.exit(len(problems) > 0)

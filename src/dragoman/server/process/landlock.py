@@ -8,17 +8,26 @@ the server is not started. It imports nothing of dragoman, because the watchdog 
 
 from __future__ import annotations
 
-import ctypes
-import os
-import stat
-import struct
+import array
 import sys
+
+TYPE_CHECKING = False
+# As in `watchdog_program`: the modules `os`, `ctypes` and `struct` take longer to import than all the rest.
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+else:
+    try:
+        import posix as os
+    except ImportError:
+        os = None
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVS, _SET_SECCOMP = 38, 22
 
 _OF_FILES = 0b0111  # Execute, write and read.
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_KIND, _FOLDER = 0o170000, 0o040000
 _READ = 0b1101  # Execute, and read files and folders.
 _KNOWN = (0, 13, 14, 15, 15, 16)
 """How many rights on files each version knows, by its number; later ones have no more that we use."""
@@ -42,30 +51,39 @@ _KIND_MASK = 0xF
 _ALLOW, _REFUSE, _ABSENT = 0x7FFF0000, 0x00050000 | 13, 0x00050000 | 38
 
 
-_C = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+IS_LINUX = sys.platform.startswith("linux")
+
+
+def _calls(name: str) -> Callable[..., int]:
+    """Return a function of the C library that takes numbers and bytes."""
+    from _ctypes import call_cdeclfunction, dlopen, dlsym
+
+    address = dlsym(dlopen(None, 0), name)  # type: ignore[arg-type] -- `None` is this program
+    return lambda *given: call_cdeclfunction(address, given)
+
+
+_syscall, _prctl = (_calls("syscall"), _calls("prctl")) if IS_LINUX else (None, None)
 
 
 def _call(*arguments: object) -> int:
-    result = -1 if _C is None else _C.syscall(*arguments)
+    result = -1 if _syscall is None else _syscall(*arguments)
     if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        msg = "the kernel refuses the sandbox"
+        raise OSError(1, msg)
     return result
 
 
 def abi() -> int:
     """Return the version of Landlock that this kernel has; 0 if it has none, or it is switched off."""
-    if not sys.platform.startswith("linux"):
-        return 0
     try:
-        return _call(_CREATE, None, ctypes.c_size_t(0), 1)
+        return _call(_CREATE, None, 0, 1)
     except OSError:
         return 0
 
 
 def has_filters() -> bool:
     """Return whether system calls can be filtered on this machine."""
-    return sys.platform.startswith("linux") and os.uname().machine in _SYSTEMS
+    return IS_LINUX and os.uname().machine in _SYSTEMS
 
 
 def apply(box: list[str]) -> None:
@@ -78,8 +96,8 @@ def apply(box: list[str]) -> None:
     said = dict(text.split("=", 1) for text in box if "=" in text and text[1:2] != "/")
     network, sockets = said.get("network", "on"), said.get("sockets", "on")
     ports = [int(port) for port in network.split(",")] if network not in ("on", "off") else []
-    if _C is None or _C.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+    if _prctl is None or _prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(1, "PR_SET_NO_NEW_PRIVS")
     if grants or ports:
         _restrict(grants, ports, abi())
     if network != "on" or sockets != "on":
@@ -88,29 +106,33 @@ def apply(box: list[str]) -> None:
 
 def _restrict(grants: list[str], ports: list[int], version: int) -> None:
     known = (1 << _KNOWN[min(version, len(_KNOWN) - 1)]) - 1
-    handled = struct.pack(
-        "=QQQ", known if grants else 0, _CONNECT_TCP if ports else 0, _SCOPES if version >= SCOPES else 0
-    )
+    scopes = _SCOPES if version >= SCOPES else 0
+    handled = b"".join(map(_eight, (known if grants else 0, _CONNECT_TCP if ports else 0, scopes)))
     # An older kernel refuses fields that it does not know.
     size = 24 if version >= SCOPES else 16 if version >= PORTS else 8
     if not version or (ports and version < PORTS):
         msg = "this kernel has no Landlock, or one without ports"
         raise OSError(38, msg)
-    rules = _call(_CREATE, handled[:size], ctypes.c_size_t(size), 0)
+    rules = _call(_CREATE, handled[:size], size, 0)
+    of_file = known & (_OF_FILES | _TRUNCATE | _IOCTL_DEV)
     for grant in grants:
-        rights = _READ if grant[0] == "r" else known
         try:
-            path = os.open(grant[1:], os.O_PATH | os.O_CLOEXEC)
+            path = os.open(grant[1:], os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             continue  # It is gone, so it needs no grant.
-        if not stat.S_ISDIR(os.fstat(path).st_mode):
-            rights &= _OF_FILES | _TRUNCATE | _IOCTL_DEV
-        _call(_ADD, rules, 1, struct.pack("=Qi", rights & known, path), 0)
+        rights = _READ if grant[0] == "r" else known
+        if os.fstat(path).st_mode & _KIND != _FOLDER:
+            rights &= of_file
+        _call(_ADD, rules, 1, _eight(rights) + path.to_bytes(4, sys.byteorder), 0)
         os.close(path)
     for port in ports:
-        _call(_ADD, rules, 2, struct.pack("=QQ", _CONNECT_TCP, port), 0)
+        _call(_ADD, rules, 2, _eight(_CONNECT_TCP) + _eight(port), 0)
     _call(_RESTRICT, rules, 0)
     os.close(rules)
+
+
+def _eight(number: int) -> bytes:
+    return number.to_bytes(8, sys.byteorder)
 
 
 def _filter(network: str, sockets: str) -> None:
@@ -133,10 +155,10 @@ def _filter(network: str, sockets: str) -> None:
             program += _on(numbers[name], refused)
         program += _on(numbers["listen"], [_end(_REFUSE)])
     program.append(_end(_ALLOW))
-    code = ctypes.create_string_buffer(b"".join(program))
-    filters = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
-    if _C is None or _C.prctl(_SET_SECCOMP, ctypes.c_ulong(2), filters, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "PR_SET_SECCOMP")
+    code = array.array("B", b"".join(program))
+    count = len(program).to_bytes(2, sys.byteorder)
+    if _prctl is None or _prctl(_SET_SECCOMP, 2, count + bytes(6) + _eight(code.buffer_info()[0]), 0, 0) != 0:
+        raise OSError(1, "PR_SET_SECCOMP")
 
 
 def _socket_rules(network: str, sockets: str) -> list[bytes]:
@@ -173,7 +195,9 @@ def _argument(at: int) -> int:
 
 
 def _jump(code: int, value: int, then: int, otherwise: int) -> bytes:
-    return struct.pack("=HBBI", code, then, otherwise, value)
+    return b"".join(
+        (code.to_bytes(2, sys.byteorder), bytes((then, otherwise)), value.to_bytes(4, sys.byteorder))
+    )
 
 
 def _load(place: int) -> bytes:
@@ -197,7 +221,9 @@ def main() -> None:
     count = int(sys.argv[1])
     apply(sys.argv[2 : 2 + count])
     command = sys.argv[2 + count :]
-    os.execvp(command[0], command)  # noqa: S606 -- the configured command
+    import os as whole
+
+    whole.execvp(command[0], command)  # noqa: S606 -- the configured command
 
 
 if __name__ == "__main__":

@@ -249,7 +249,8 @@ class _Grants:
         self._make_home()
         if not self._other_home:
             env["HOME"] = str(self._private)
-        if is_strict and "TMPDIR" not in stdio.env:
+        temporary = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 -- what programs use
+        if "TMPDIR" not in stdio.env and not any(f"{temporary}/".startswith(f"{w}/") for w in self._words):
             env["TMPDIR"] = str(self._private.with_name("tmp"))
         for name in () if self._rules.sockets else _SOCKET_VARIABLES:
             if name not in stdio.env:
@@ -521,8 +522,9 @@ def _stores(homes: frozenset[str]) -> Tree:
         )
         if base.startswith("/")
     }
-    for name in ("containers", "keyring"):
-        add_path(tree, f"/run/user/*/{name}")
+    runtime = f"/run/user/{os.getuid()}"
+    for name in ("containers", "keyring") if os.path.isdir(runtime) else ():
+        add_path(tree, f"{runtime}/{name}")
     for paths, said in ((STORES, ""), (STARTUP_FILES, "r")):
         for path in paths:
             for home in homes:
