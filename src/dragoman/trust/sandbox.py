@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from dragoman.model.server import Sandbox, SandboxLevel
 
 DEFAULT: SandboxLevel = "off"
-"""The level of a server that does not say."""
+"""The level of a server that does not say, where this system can keep it. If it is not `off`, servers of
+projects and those of one command are `strict`."""
 LEVELS = ("off", "credentials", "strict")
 KEYS = ("level", "read", "write", "network", "sockets")
 WEB_PORTS = (53, 80, 443)
@@ -119,7 +120,7 @@ class Rules(Struct, kw_only=True):
 def rules_of(sandbox: SandboxLevel | Sandbox | None) -> Rules:
     """Return the rules of an entry."""
     if sandbox is None:
-        return Rules(level=DEFAULT)
+        return Rules(level="off")
     table: Sandbox = {"level": sandbox} if isinstance(sandbox, str) else sandbox
     level = table.get("level", "strict")
     if level not in LEVELS:

@@ -341,12 +341,29 @@ def sandbox_state(spec: ServerSpec) -> str:
     """Return what a person should know of a server's sandbox; empty for one with a URL."""
     if not isinstance(spec.transport, Stdio):
         return ""
-    if (spec.transport.sandbox or DEFAULT) == "off":
+    stdio = with_sandbox(spec.transport, is_foreign=spec.origin.scope == "project")
+    if stdio.sandbox in (None, "off"):
         return "off"
     # Imported where it is needed: it takes 5 ms.
     from dragoman.server.process.sandbox import state_of
 
-    return state_of(spec.transport, os.environ)
+    return state_of(stdio, os.environ)
+
+
+def with_sandbox(stdio: Stdio, *, is_foreign: bool) -> Stdio:
+    """Return an entry with the default of its sandbox filled in, if this system can keep that.
+
+    Args:
+        stdio: The entry.
+        is_foreign: Whether a project or a single command says what to start.
+    """
+    if stdio.sandbox is not None or DEFAULT == "off":
+        return stdio
+    from dragoman.server.process import landlock
+
+    if not (landlock.abi() >= landlock.TRUNCATES and landlock.has_filters()):
+        return stdio
+    return stdio.replace(sandbox="strict" if is_foreign else DEFAULT)
 
 
 def sandbox_hint(spec: ServerSpec, text: str) -> str:

@@ -142,19 +142,19 @@ def _filter(network: str, sockets: str) -> None:
         raise OSError(38, msg)
     architecture, numbers = _SYSTEMS[os.uname().machine]
     program = [
-        *(_load(_ARCHITECTURE), _skip_if(architecture, 1), _end(_REFUSE)),
-        *(_load(_NUMBER), _jump(_AT_LEAST, _X32, 0, 1), _end(_REFUSE)),
+        *(_do(_LOAD, _ARCHITECTURE), _do(_EQUALS, architecture, 1), _do(_RETURN, _REFUSE)),
+        *(_do(_LOAD, _NUMBER), _do(_AT_LEAST, _X32, 0, 1), _do(_RETURN, _REFUSE)),
         # It makes sockets too, by calls that no filter sees.
-        *(_skip_unless(_IO_URING_SETUP, 1), _end(_ABSENT)),
+        *(_do(_EQUALS, _IO_URING_SETUP, 0, 1), _do(_RETURN, _ABSENT)),
         *_on(numbers["socket"], _socket_rules(network, sockets)),
     ]
     if network not in ("on", "off"):
         # Sending with this flag connects, and Landlock does not see it.
         for name, argument in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
-            refused = [_load(_argument(argument)), _jump(_HAS, _FAST_OPEN, 0, 1), _end(_REFUSE)]
+            refused = [_do(_LOAD, 16 + 8 * argument), _do(_HAS, _FAST_OPEN, 0, 1), _do(_RETURN, _REFUSE)]
             program += _on(numbers[name], refused)
-        program += _on(numbers["listen"], [_end(_REFUSE)])
-    program.append(_end(_ALLOW))
+        program += _on(numbers["listen"], [_do(_RETURN, _REFUSE)])
+    program.append(_do(_RETURN, _ALLOW))
     code = array.array("B", b"".join(program))
     count = len(program).to_bytes(2, sys.byteorder)
     if _prctl is None or _prctl(_SET_SECCOMP, 2, count + bytes(6) + _eight(code.buffer_info()[0]), 0, 0) != 0:
@@ -163,57 +163,42 @@ def _filter(network: str, sockets: str) -> None:
 
 def _socket_rules(network: str, sockets: str) -> list[bytes]:
     """Return what decides about a new socket; it ends in every case."""
-    domain, kind, protocol = (_load(_argument(at)) for at in range(3))
-    rules = [domain, _skip_unless(_UNIX, 1), _end(_ALLOW if sockets == "on" else _REFUSE)]
+    domain, kind, protocol = (_do(_LOAD, 16 + 8 * at) for at in range(3))
+    rules = [domain, _do(_EQUALS, _UNIX, 0, 1), _do(_RETURN, _ALLOW if sockets == "on" else _REFUSE)]
     if network == "on":
-        return [*rules, _end(_ALLOW)]
+        return [*rules, _do(_RETURN, _ALLOW)]
     # Programs list the machine's addresses with this one; it leads nowhere.
-    rules += [_skip_unless(_NETLINK, 4), protocol, _skip_unless(0, 1), _end(_ALLOW), _end(_REFUSE)]
+    rules += [
+        _do(_EQUALS, _NETLINK, 0, 4),
+        protocol,
+        _do(_EQUALS, 0, 0, 1),
+        _do(_RETURN, _ALLOW),
+        _do(_RETURN, _REFUSE),
+    ]
     if network == "off":
-        return [*rules, _end(_REFUSE)]
+        return [*rules, _do(_RETURN, _REFUSE)]
     # TCP only: Landlock sees no other protocol, and not even the other forms of TCP.
     tcp = [
-        *(kind, _jump(_MASK, _KIND_MASK, 0, 0), _skip_unless(_STREAM, 4), protocol),
-        *(_skip_if(0, 1), _skip_unless(_TCP, 1), _end(_ALLOW), _end(_REFUSE)),
+        *(kind, _do(_MASK, _KIND_MASK, 0, 0), _do(_EQUALS, _STREAM, 0, 4), protocol),
+        *(_do(_EQUALS, 0, 1), _do(_EQUALS, _TCP, 0, 1), _do(_RETURN, _ALLOW), _do(_RETURN, _REFUSE)),
     ]
-    return [*rules, _skip_if(_INET, 1), _skip_unless(_INET6, len(tcp)), *tcp, _end(_REFUSE)]
+    return [*rules, _do(_EQUALS, _INET, 1), _do(_EQUALS, _INET6, 0, len(tcp)), *tcp, _do(_RETURN, _REFUSE)]
 
 
 def _on(number: int, rules: list[bytes]) -> list[bytes]:
     """Return rules for one system call; what they do not decide goes on, with its number loaded again."""
-    return [_skip_unless(number, len(rules) + 1), *rules, _load(_NUMBER)]
+    return [_do(_EQUALS, number, 0, len(rules) + 1), *rules, _do(_LOAD, _NUMBER)]
 
 
 _NUMBER, _ARCHITECTURE = 0, 4
-"""Where the number of the call and the architecture are."""
+"""Where the number of the call and the architecture are; the low halves of its arguments are behind."""
 _LOAD, _RETURN, _EQUALS, _AT_LEAST, _HAS, _MASK = 0x20, 0x06, 0x15, 0x35, 0x45, 0x54
 
 
-def _argument(at: int) -> int:
-    """Return where the low half of an argument is."""
-    return 16 + 8 * at
-
-
-def _jump(code: int, value: int, then: int, otherwise: int) -> bytes:
-    return b"".join(
-        (code.to_bytes(2, sys.byteorder), bytes((then, otherwise)), value.to_bytes(4, sys.byteorder))
-    )
-
-
-def _load(place: int) -> bytes:
-    return _jump(_LOAD, place, 0, 0)
-
-
-def _skip_if(value: int, count: int) -> bytes:
-    return _jump(_EQUALS, value, count, 0)
-
-
-def _skip_unless(value: int, count: int) -> bytes:
-    return _jump(_EQUALS, value, 0, count)
-
-
-def _end(result: int) -> bytes:
-    return _jump(_RETURN, result, 0, 0)
+def _do(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    """Return an instruction; a comparison skips as many as `then` or `otherwise` says."""
+    words = (code.to_bytes(2, sys.byteorder), bytes((then, otherwise)), value.to_bytes(4, sys.byteorder))
+    return b"".join(words)
 
 
 def main() -> None:

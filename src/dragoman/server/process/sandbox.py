@@ -154,12 +154,12 @@ def _to_allow(stdio: Stdio, name: str, key: str, path: str) -> str:
 
 
 def home_of(stdio: Stdio, name: str) -> Path:
-    """Return the private home of a server; it may not exist yet."""
+    """Return the private home of a server at its level: links of one level lead nowhere at another."""
     package = package_of(stdio)
     text = "\0".join((name, Path(stdio.command).name, package.name if package else ""))
     mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     shown = re.sub(r"[^\w.-]", "_", name)[:40].lstrip(".")
-    return data_folder() / "homes" / f"{shown}-{mark}" / "home"
+    return data_folder() / "homes" / f"{shown}-{mark}" / rules_of(stdio.sandbox).level
 
 
 @cache

@@ -56,7 +56,6 @@ from dragoman.server.process.watchdog import (
     rights,
 )
 from dragoman.storage.files import private_folder
-from dragoman.trust.sandbox import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -394,7 +393,7 @@ def found(wanted: StartOrder, stdio: Stdio | None, name: str) -> StartOrder:
     command, *args = wanted.argv
     program = shutil.which(command, path=wanted.env.get("PATH")) or command
     order = wanted._replace(argv=[program, *args])
-    if stdio is None or (stdio.sandbox or DEFAULT) == "off":
+    if stdio is None or stdio.sandbox in (None, "off"):
         return order
     from dragoman.server.process.sandbox import confine  # it takes 5 ms to import
 

@@ -18,9 +18,9 @@ import anyio
 import pytest
 
 from dragoman import ConfigError, McpManager, ServerSpec, Stdio, diagnose
-from dragoman.model.server import Sandbox
-from dragoman.server.process import landlock, sandbox, spawn, watchdog
-from dragoman.server.process.environment import whole_environment
+from dragoman.model.server import Origin, Sandbox
+from dragoman.server.process import environment, landlock, sandbox, spawn, watchdog
+from dragoman.server.process.environment import whole_environment, with_sandbox
 from dragoman.server.process.sandbox import confine, denial_hint, home_of, state_of
 from dragoman.storage.files import data_folder
 
@@ -601,3 +601,20 @@ async def test_a_failed_call_tells_people_what_to_allow_and_the_model_nothing(
     assert 'add sandbox.read = ["~/.aws"]' in (result.error or "")
     assert "sandbox" not in result.text
     assert "Permission denied" in result.text
+
+
+def test_a_default_is_stricter_for_what_others_say_and_is_never_more_than_this_system_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = Stdio("x")
+    assert with_sandbox(plain, is_foreign=True) == plain
+    monkeypatch.setattr(environment, "DEFAULT", "credentials")
+    monkeypatch.setattr(landlock, "abi", lambda: 7)
+    monkeypatch.setattr(landlock, "has_filters", lambda: True)
+    assert [with_sandbox(plain, is_foreign=one).sandbox for one in (False, True)] == ["credentials", "strict"]
+    assert with_sandbox(Stdio("x", sandbox="off"), is_foreign=True).sandbox == "off"
+    theirs = ServerSpec("s", plain, origin=Origin(source=".mcp.json", scope="project"))
+    monkeypatch.setattr(sandbox, "_abi", lambda: 7)
+    assert environment.sandbox_state(theirs) == "strict"
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    assert with_sandbox(plain, is_foreign=True) == plain
