@@ -250,7 +250,8 @@ class _Grants:
         if not self._other_home:
             env["HOME"] = str(self._private)
         temporary = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 -- what programs use
-        if "TMPDIR" not in stdio.env and not any(f"{temporary}/".startswith(f"{w}/") for w in self._words):
+        is_granted = any(f"{temporary}/".startswith(f"{word}/") for word in self._words)
+        if "TMPDIR" not in stdio.env and not is_granted and (is_strict or os.path.exists(temporary)):
             env["TMPDIR"] = str(self._private.with_name("tmp"))
         for name in () if self._rules.sockets else _SOCKET_VARIABLES:
             if name not in stdio.env:
