@@ -209,14 +209,7 @@ def is_launcher(command: str, env: Mapping[str, str], own: Collection[str] = ())
 def is_program(
     command: str, names: Collection[str], env: Mapping[str, str], own: Collection[str] = ()
 ) -> bool:
-    """Return whether a command is one of the programs of this machine with these names.
-
-    Args:
-        command: The command, expanded.
-        names: The names of the programs.
-        env: Our environment, as in `is_launcher`.
-        own: The variables that the entry sets.
-    """
+    """Return whether a command is a program of this machine with one of these names, as in `is_launcher`."""
     # Every start asks; taking the path apart takes ten times as long.
     last = command.rstrip("/\\").rpartition("/")[2].rpartition("\\")[2].lower()
     if last.removesuffix(".exe").removesuffix(".cmd") not in names or "PATH" in own:
@@ -353,9 +346,7 @@ def sandbox_state(spec: ServerSpec) -> str:
 def with_sandbox(stdio: Stdio, *, is_foreign: bool) -> Stdio:
     """Return an entry with the default of its sandbox filled in, if this system can keep that.
 
-    Args:
-        stdio: The entry.
-        is_foreign: Whether a project or a single command says what to start.
+    It is foreign if a project, or a single command, says what to start.
     """
     if stdio.sandbox is not None or DEFAULT == "off":
         return stdio

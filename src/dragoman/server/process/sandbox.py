@@ -91,12 +91,7 @@ def state_of(stdio: Stdio, env: Mapping[str, str]) -> str:
 
 
 def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
-    """Return an order in the sandbox that the entry wants; makes the server's private home.
-
-    Args:
-        stdio: The entry, expanded.
-        order: What is to be started.
-        name: The server's name.
+    """Return an order in the sandbox that an expanded entry wants; makes the server's private home.
 
     Raises:
         ConfigError: The sandbox cannot be kept on this machine, or not be read.
@@ -394,13 +389,9 @@ class _Grants:
     # Grants
 
     def _give(self, path: str, access: Access, tree: Tree | None = None, *, explicit: bool = False) -> None:
-        """Grant a path and what is below it, without the stores in it.
+        """Grant a path, if it exists, and what is below it, without the stores in it or what `tree` says.
 
-        Args:
-            path: An absolute path; one that does not exist is passed over.
-            access: Reading, or everything.
-            tree: What holds instead of the stores.
-            explicit: Whether the entry names it, so that it may be in a store itself.
+        What the entry names (`explicit`) may be in a store itself.
         """
         real = os.path.realpath(path)
         if not os.path.exists(real) or (tree is None and not explicit and self._is_above_home(real)):
