@@ -69,6 +69,7 @@ _OUTERMOST = 6
 _PATH = re.compile(r"(?:[\w+.-]{1,30}:/?/?)?(?=[~/])([~/][^\0]*)")
 """A path alone, or behind the scheme of an address: `file://`, `sqlite:///`."""
 _IMPORT = re.compile(rb"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.MULTILINE)
+_RUNS = re.compile(rb"/[^\s'\"$;|&<>()]+/(?:python[\d.]*|node|deno|bun|ruby|java)\b")
 _STANDARD = frozenset({"re", "sys", "importlib", "os"})
 _warned: set[str] = set()
 _looking = Lock()
@@ -340,12 +341,15 @@ class _Grants:
             todo += self._interpreter(path)
 
     def _interpreter(self, path: str) -> list[str]:
-        words = _start_of(path).partition(b"\n")[0]
-        if not words.startswith(b"#!"):
+        text = _start_of(path)
+        if not text.startswith(b"#!"):
             return []
-        found = [os.fsdecode(word) for word in words[2:].split()]
-        named = [shutil.which(word, path=self._env.get("PATH")) or word for word in found[1:2]]
-        return found[:1] + (named if found and found[0].endswith("/env") else [])
+        found = [os.fsdecode(word) for word in text[2:].partition(b"\n")[0].split()]
+        if found and found[0].endswith("/env"):
+            found += [shutil.which(word, path=self._env.get("PATH")) or word for word in found[1:2]]
+        # A shell often only starts an interpreter by its path; so do scripts of pip whose own is too long.
+        in_shell = _RUNS.findall(text) if found and found[0].endswith("sh") else []
+        return [*found, *map(os.fsdecode, in_shell)]
 
     def _scripts(self) -> list[str]:
         found = [self._absolute(arg) for arg in self._stdio.args if not arg.startswith("-")]

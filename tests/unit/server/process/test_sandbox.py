@@ -618,3 +618,48 @@ def test_a_default_is_stricter_for_what_others_say_and_is_never_more_than_this_s
     assert environment.sandbox_state(theirs) == "strict"
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     assert with_sandbox(plain, is_foreign=True) == plain
+
+
+def program(path: Path, code: str) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{code}\n", "utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@needs_landlock
+async def test_a_script_that_starts_an_interpreter_by_its_path_works_under_strict(tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "bin/serve", f"exec {sys.executable} -I -c 'import json; print(json.dumps(1))'"
+    )
+    assert await output_of(Stdio(script, sandbox="strict", cwd=str(tmp_path))) == "1\n"
+
+
+@needs_landlock
+@pytest.mark.parametrize("level", LEVELS)
+async def test_only_a_launcher_reads_the_login_of_its_registry_and_shares_its_cache(
+    level: SandboxLevel, canaries: dict[str, str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "cat ~/.npmrc; cat ~/.ssh/id_ed25519 2>/dev/null; echo >> ~/.npm/cached && echo shared"
+    (home / ".npm").mkdir()
+    for name in ("npx", "other"):
+        program(tmp_path / f"tools/{name}", code)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    cwd = str(tmp_path / "project")
+    assert await output_of(Stdio("npx", sandbox=level, cwd=cwd)) == "canaryshared\n"
+    assert (home / ".npm/cached").exists()
+    said = await output_of(Stdio("other", sandbox=level, cwd=cwd))
+    assert "canary" not in said
+    assert ("shared\n" in said) is (level == "credentials")
+
+
+@needs_landlock
+async def test_a_script_in_a_shared_folder_does_not_bring_its_neighbours(home: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "secret").write_text("canary")
+    (shared / "serve.py").write_text(f"print(open({str(shared / 'secret')!r}).read())")
+    (tmp_path / "project").mkdir()
+    stdio = Stdio(sys.executable, [str(shared / "serve.py")], sandbox="strict", cwd=str(tmp_path / "project"))
+    assert "PermissionError" in await output_of(stdio)
