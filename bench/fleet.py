@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,12 @@ from bench.pairs import report
 
 if TYPE_CHECKING:
     from dragoman import ServerSpec
+    from dragoman.model.server import SandboxLevel
 
 SERVER = str(Path(__file__).with_name("echo_server.py"))
 SERVERS, TOOLS, ROUNDS = 20, 50, 5
 START_GOAL = 0.8
+SANDBOXES: tuple[SandboxLevel, ...] = ("credentials", "strict")
 WARM_GOAL_SECONDS = 0.025
 CPU_GOAL = 0.8
 FOLDERS = ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
@@ -67,11 +70,12 @@ def main() -> None:
             os.environ.update({} if value is None else {name: value})
 
 
-def specs(tools: int) -> list[ServerSpec]:
+def specs(tools: int, sandbox: SandboxLevel = "off") -> list[ServerSpec]:
     """Return the servers, each with this number of tools."""
     from dragoman import ServerSpec, Stdio
 
-    return [ServerSpec(f"s{number}", Stdio(*_command(tools))) for number in range(SERVERS)]
+    command, args = _command(tools)
+    return [ServerSpec(f"s{number}", Stdio(command, args, sandbox=sandbox)) for number in range(SERVERS)]
 
 
 def _command(tools: int) -> tuple[str, list[str]]:
@@ -83,12 +87,14 @@ async def _start(tools: int) -> None:
     import_module("dragoman.server.connection")
     best: dict[str, tuple[float, float]] = {}
     servers = float("inf")
+    levels = {level: partial(_start_ours, sandbox=level) for level in SANDBOXES if tools == 1}
     for _ in range(ROUNDS):
-        for name, start in (("theirs", _start_theirs), ("ours", _start_ours)):
+        for name, start in {"theirs": _start_theirs, "ours": _start_ours, **levels}.items():
             gc.collect()
             before = _children_cpu()
             taken = await start(tools)
-            servers = min(servers, _children_cpu() - before)
+            if name not in levels:
+                servers = min(servers, _children_cpu() - before)
             earlier = best.get(name, taken)
             best[name] = min(taken[0], earlier[0]), min(taken[1], earlier[1])
     label = f"{SERVERS} servers × {tools}"
@@ -100,14 +106,17 @@ async def _start(tools: int) -> None:
         f"{'':<34} beside it the servers' CPU: {servers * 1e3:.0f} ms, {each * 1e3:.0f} ms on {cores} cores"
     )
     if tools == 1:
+        for level in levels:
+            more = (best[level][0] - best["ours"][0]) / SERVERS
+            print(f"{'':<34} more in the sandbox `{level}`: {more * 1e3:.2f} ms for each server")
         print(f"{'':<34} beside it `import mcp`: {min(_printed(IMPORT) for _ in range(3)):.2f} s of CPU")
 
 
-async def _start_ours(tools: int) -> tuple[float, float]:
+async def _start_ours(tools: int, sandbox: SandboxLevel = "off") -> tuple[float, float]:
     from dragoman import McpManager
 
     start, cpu = time.perf_counter(), time.process_time()
-    async with McpManager(specs(tools), cache=False) as mcp:
+    async with McpManager(specs(tools, sandbox), cache=False) as mcp:
         assert await mcp.wait_ready()
         assert len(mcp.tools()) == SERVERS * tools
         return time.perf_counter() - start, time.process_time() - cpu

@@ -33,6 +33,7 @@ SAMPLES: dict[str, object] = {
     "args": ["-y"],
     "env": {"A": "b", "GONE": None},
     "env_file": [".env"],
+    "sandbox": "strict",
     "inherit_env": "all",
     "cwd": "sub",
     "log_file": "logs/one.log",

@@ -19,6 +19,7 @@ VARIANTS = "unit/config/test_evidence_variants.py"
 CHAT, CONSENT = "unit/cli/commands/test_chat.py", "unit/cli/session/test_consent.py"
 ASKS = "behaviour/test_agent_asks.py"
 DAEMON = "behaviour/test_daemon.py"
+SANDBOX = "unit/server/process/test_sandbox.py"
 WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
     "unit/server/test_http_credentials.py",
@@ -341,6 +342,16 @@ PROMISES: dict[str, list[str]] = {
         "unit/cli/test_running.py::test_more_interrupts_change_nothing_while_the_first_one_ends_the_command",
         f"{WATCHDOG}::test_a_server_that_stops_the_watchdog_delays_neither_its_end_nor_the_next_start",
         "unit/cli/test_running.py::test_terminal_that_is_closed_ends_the_servers_as_a_signal_does",
+    ],
+    "A server with a [`sandbox`]": [
+        f"{SANDBOX}::test_no_covered_canary_is_reached_from_python",
+        f"{SANDBOX}::test_no_covered_canary_is_reached_from_node_and_a_shell",
+        f"{SANDBOX}::test_a_stranger_gets_no_signal",
+        f"{SANDBOX}::test_sockets_are_closed_as_the_entry_says",
+        f"{SANDBOX}::test_a_link_that_the_server_made_leads_nowhere",
+        f"{SANDBOX}::test_what_the_kernel_cannot_keep_is_refused_or_said_once",
+        f"{SANDBOX}::test_a_sandbox_that_fails_after_the_fork_starts_no_server",
+        f"{SANDBOX}::test_every_start_of_a_server_goes_through_the_sandbox",
     ],
     "The daemon serves one user": [
         f"{DAEMON}::test_another_user_of_the_machine_is_refused",

@@ -39,6 +39,7 @@ IN_PARTS = {"transport", "timeouts", "auth", "tls"}
 """Their keys are looked at one by one."""
 SAMPLES: dict[str, Any] = {
     "inherit_env": ["LANG"],
+    "sandbox": {"level": "strict", "read": ["/srv/data"], "network": [443]},
     "naming": "{server}__{tool}",
     "attribution": {"title": "/results/*/name"},
     "limits": {"tools": 5},

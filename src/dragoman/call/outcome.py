@@ -12,10 +12,12 @@ from dragoman.errors import (
     InvalidResultError,
     ServerError,
     ToolExecutionError,
+    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.languages import fill
 from dragoman.model import ToolDef, ToolResult
+from dragoman.server.process.environment import sandbox_hint
 from dragoman.tools.result.build import (
     LARGE_CHARS,
     ResultContext,
@@ -61,7 +63,12 @@ async def result_of_answer(
     if call.forwarded is not None:
         return forwarded_result(answer, by, renders=call.forwarded.renders)
     # A large result is written to files and searched: in a thread, so that other calls go on.
-    return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+    result = await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+    if isinstance(result.exception, ToolFailedError) and (hint := sandbox_hint(spec, result.text)):
+        # Only for people: a model is not told how to open its tools' sandbox.
+        result.exception.hint = hint
+        return result.replace(error=str(result.exception))
+    return result
 
 
 def needs_source(context: CallContext, spec: ServerSpec) -> bool:

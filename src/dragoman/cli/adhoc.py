@@ -42,7 +42,10 @@ class AdHocCommand(click.Command):
                 msg = "Missing the command of the server after `--`."
                 raise click.UsageError(msg, ctx)
             if command:
-                ctx.ensure_object(Options).server = spec_of(Stdio(command[0], command[1:]))
+                from dragoman.server.process.environment import with_sandbox
+
+                stdio = with_sandbox(Stdio(command[0], command[1:]), is_foreign=True)
+                ctx.ensure_object(Options).server = spec_of(stdio)
         return super().parse_args(ctx, args)
 
 

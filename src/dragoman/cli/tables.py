@@ -125,7 +125,7 @@ def _server_cells(status: ServerStatus, metered: ServerMetrics | None) -> tuple[
     return (
         cut(one_line(status.name), LONGEST_NAME),
         f"{mark} {state_word(status)}",
-        status.transport,
+        status.transport if status.sandbox in ("", "off") else f"{status.transport} ({status.sandbox})",
         status.protocol_version or "",
         str(status.tools) if status.tools else "",
         str(metered.calls) if metered is not None and metered.calls else "",

@@ -34,6 +34,7 @@ from dragoman.model.keys import keys
 from dragoman.model.server import REMOTE_KEYS
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
+from dragoman.trust.sandbox import read_sandbox
 from dragoman.visible import is_visible, spelled_out
 
 if TYPE_CHECKING:
@@ -271,6 +272,11 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Std
     if log_file is not None and not log_file.strip():
         reader.problem("log_file", "expected the path of a file")
     inherit = _inherit(fields, reader)
+    sandbox, problems, lost = read_sandbox(fields.get("sandbox"))
+    for problem in problems:
+        reader.problem("sandbox", problem)
+    for message in lost:
+        reader.note("unused", reader.spelling("sandbox"), message)
     if text is None or args is None or env is None or env_file is None or words is None or reader.problems:
         return None
     args = words[1:] + args
@@ -288,6 +294,7 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Std
         cwd=None if cwd is None else template("cwd", cwd),
         env_file=[template("env_file", name) for name in env_file],
         inherit_env=inherit,
+        sandbox=sandbox,
         log_file=None if log_file is None else template("log_file", log_file),
     )
 

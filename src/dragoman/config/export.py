@@ -23,6 +23,7 @@ from dragoman.model import ServerSpec, Stdio
 from dragoman.model.keys import keys
 from dragoman.model.server import server_keys
 from dragoman.struct import Struct
+from dragoman.trust.sandbox import as_vscode, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,6 +215,11 @@ class _SpecWriter:
         self._put(result, "cwd", self._plain("cwd", stdio.cwd, keys(Stdio)["cwd"]))
         files = self._plain("env_file", stdio.env_file, keys(Stdio)["env_file"])
         self._put(result, "env_file", files[0] if len(files) == 1 else files or None)
+        foreign = as_vscode(rules_of(stdio.sandbox)) if self._dialect.sandbox_is_enabled else None
+        if foreign is None:
+            self._put(result, "sandbox", _as_json(stdio.sandbox))
+        else:
+            result |= foreign
         inherit = stdio.inherit_env
         if inherit == "all" and self._writes.get("inherit_env") not in (None, "inherit_env"):
             self._lose("inherit_env", f"{self._dialect.title} passes on named variables only")

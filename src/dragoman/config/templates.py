@@ -35,6 +35,7 @@ from dragoman.errors import MissingVariableError
 from dragoman.model import Stdio
 from dragoman.model.keys import keys, texts_of
 from dragoman.struct import HIDDEN, Struct, field
+from dragoman.trust.sandbox import with_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -447,6 +448,7 @@ def expand_transport(spec: ServerSpec, expansion: ExpansionContext) -> Transport
             cwd=None if transport.cwd is None else path(transport.cwd, "cwd"),
             env_file=[path(name, "env_file") for name in transport.env_file],
             log_file=None if transport.log_file is None else placed(transport.log_file, "log_file"),
+            sandbox=with_paths(transport.sandbox, lambda one: placed(one, "sandbox")),
         )
     headers = {name: text(value, f"headers.{name}") for name, value in transport.headers.items()}
     tls = transport.tls

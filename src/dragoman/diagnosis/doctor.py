@@ -25,7 +25,7 @@ from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Settings, Stdio
 from dragoman.server.connection_events import ConnectionEvents
 from dragoman.server.prepare import prepare
-from dragoman.server.process.environment import child_environment, safe_environment
+from dragoman.server.process.environment import child_environment, safe_environment, sandbox_hint
 from dragoman.server.protocol.deadlines import Deadline
 from dragoman.struct import MutableStruct, Struct, field
 from dragoman.suggest import suggest
@@ -684,6 +684,9 @@ class _Run:
             return
         self._said = self._redactor.mask(self._connection.attempt.stderr.text())
         self.result.stderr = "\n".join(self._said.splitlines()[-self._keep :])
+        hint = sandbox_hint(self._spec, self._said)
+        if hint and hint not in self.result.hints:
+            self.result.hints.append(hint)
 
     def _expansion(self) -> ExpansionContext:
         from dragoman.config.templates import ExpansionContext

@@ -201,6 +201,8 @@ def _timeout(error: ConnectError, spec: ServerSpec | None) -> str:
 def _exit(error: ConnectError, spec: ServerSpec | None) -> str:
     if spec is not None and (known := stderr_cause(error.stderr_tail, spec)):
         return known
+    if error.hint.startswith("its sandbox "):
+        return error.hint.partition(";")[0]
     code = error.exit_code
     how = f"killed by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"
     said = _last_words(error.stderr_tail)

@@ -55,6 +55,24 @@ class Timeouts(TypedDict, total=False):
     ]
 
 
+SandboxLevel: TypeAlias = Literal["off", "credentials", "strict"]
+
+
+class Sandbox(TypedDict, total=False):
+    """What a server that is a child process may read, write and reach; a missing key means the default."""
+
+    level: SandboxLevel
+    """`strict` unless given, where there is a table at all."""
+    read: Sequence[str]
+    """Files and folders that it may read too, `~` or relative to the project."""
+    write: Sequence[str]
+    """Files and folders that it may read and write too."""
+    network: Literal["on", "off"] | Sequence[int]
+    """Or the only TCP ports that it may connect to."""
+    sockets: bool
+    """Whether it may use named sockets, such as those of Docker, D-Bus and an ssh agent."""
+
+
 _STDIO_FORM = 'Stdio("npx", ["-y", "package"])'
 
 
@@ -104,6 +122,14 @@ class Stdio(_CommandLine, kw_only=True):
             unless_given='`"safe"`',
         ),
     ] = "safe"
+    sandbox: Annotated[
+        SandboxLevel | Sandbox | None,
+        Key(
+            '`"off"`, `"credentials"`, `"strict"`, or `{level, read, write, network, sockets}`: what the '
+            "process may read, write and reach: [sandbox](sandbox.md)",
+            unless_given='`"off"`',
+        ),
+    ] = None
     log_file: Annotated[
         str | None,
         Key(
@@ -124,6 +150,13 @@ class Stdio(_CommandLine, kw_only=True):
         force_setattr(self, "args", tuple(self.args))
         force_setattr(self, "env", dict(self.env))
         force_setattr(self, "env_file", tuple(self.env_file))
+        if isinstance(self.sandbox, dict):
+            table = cast("dict[str, Any]", self.sandbox)
+            frozen = {
+                name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+                for name, value in table.items()
+            }
+            force_setattr(self, "sandbox", frozen)
 
 
 class Tls(Struct, kw_only=True):

@@ -87,6 +87,9 @@ class ServerStatus(Struct, kw_only=True):
     """Seconds until the next try to connect, where one is planned."""
     crash_loop: bool = False
     """Whether it failed so often that it is tried once a minute only."""
+    sandbox: str = ""
+    """`off`, `credentials`, `strict`, `network` (only that is restricted), `container` (it brings its own)
+    or `unavailable` on this machine; empty for a server with a URL."""
     origin: Origin = CODE
 
     def __eq__(self, other: object) -> bool:

@@ -25,7 +25,7 @@ from dragoman.config.templates import (
 )
 from dragoman.model import Stdio
 from dragoman.server.late_import import is_loaded, late_import_module
-from dragoman.server.process.environment import copy_of, env_file_values, kill_group
+from dragoman.server.process.environment import copy_of, env_file_values, kill_group, with_sandbox
 from dragoman.trust.masking import mask_args
 from dragoman.trust.redaction import current_redactor
 from dragoman.trust.sanitizing import for_log
@@ -271,6 +271,8 @@ async def prepare(spec: ServerSpec, expansion: ExpansionContext, gate: Gate) -> 
     if program and isinstance(transport, Stdio):
         # Start the file that was approved: a second search of the PATH could find another one.
         transport = transport.replace(command=program)
+    if isinstance(transport, Stdio):
+        transport = with_sandbox(transport, is_foreign=spec.origin.scope == "project")
     has_files = isinstance(transport, Stdio) and bool(transport.env_file)
     env_files = await asyncio.to_thread(env_file_values, transport) if has_files else []
     gate.register_secrets(transport, expansion.env, auth, env_files=env_files)

@@ -34,7 +34,7 @@ from dragoman.server.prepare import (
     prepare,
     with_time_to_download,
 )
-from dragoman.server.process.environment import copy_of
+from dragoman.server.process.environment import copy_of, sandbox_state
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
 from dragoman.trust.gate import Gate
@@ -256,6 +256,7 @@ class Supervisor(ConnectionEvents):
             login_url=self.error.url if isinstance(self.error, AuthRequiredError) else "",
             retry_in=None if retry is None else max(0.0, retry.when() - asyncio.get_running_loop().time()),
             crash_loop=self._backoff.slow(time.monotonic()),
+            sandbox=sandbox_state(self.spec),
             origin=self.spec.origin,
         )
 

@@ -80,6 +80,8 @@ class StatusRow(Report, kw_only=True):
     login_url: str = ""
     retry_in: float | None = None
     crash_loop: bool = False
+    sandbox: str = ""
+    """`off`, `credentials`, `strict`, `network`, `container` or `unavailable`; empty with a URL."""
     origin: Origin
     """The file, line and scope of its definition, as in `config show`."""
 

@@ -220,6 +220,8 @@ def note_of(status: ServerStatus, spec: ServerSpec | None = None, *, is_on: bool
         pieces.append((one_line(name), "dim"))
         if status.pid is not None:
             pieces.append((f"pid {status.pid}", "dim"))
+        if status.sandbox not in ("", "off"):
+            pieces.append((f"sandbox {status.sandbox}", "dim"))
     return Text(" · ").join(Text(text, style) for text, style in pieces if text)
 
 

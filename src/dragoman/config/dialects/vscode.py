@@ -67,6 +67,18 @@ def _option(option: object) -> str:
     return str(value)
 
 
+def translate(entry: Entry) -> None:
+    """Gather the sandbox, of which a part may stand at the top of the file."""
+    dialect.rename(entry)
+    table = entry.fields.pop("sandbox", None)
+    if entry.fields.pop("sandboxEnabled", None) is not True:
+        return  # The rest says nothing then.
+    for more in (table_at(entry.document, ("sandbox",)), table):
+        given = cast("dict[str, Any]", more) if isinstance(more, dict) else {}
+        entry.fields["sandbox"] = {"level": "strict", **entry.fields.get("sandbox", {}), **given}
+    entry.spellings["sandbox"] = "sandboxEnabled"
+
+
 VSCODE = Dialect(
     name="vscode",
     title="VS Code",
@@ -78,14 +90,14 @@ VSCODE = Dialect(
     ),
     find=under("servers"),
     patch=patch,
-    translate=dialect.rename,
-    keys=key_table(*PLAIN, oauth="auth", envFile="env_file", type="transport"),
+    translate=translate,
+    keys=key_table(*PLAIN, "sandbox", oauth="auth", envFile="env_file", type="transport"),
     style=VariableSyntax(env_prefix=True, inputs=True, places=True),
+    sandbox_is_enabled=True,
     untyped_url="both",
     either_kind=True,
     dropped={
         "dev": "watching a server's sources is for its developers",
-        "sandboxEnabled": "the sandbox is the editor's own",
         "gallery": "where it was installed from means nothing here",
         "version": "the version that the editor's gallery installed",
     },

@@ -20,13 +20,14 @@ from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.storage.files import private_folder, private_opener
 from dragoman.trust.redaction import Redactor, current_redactor
+from dragoman.trust.sandbox import DEFAULT
 from dragoman.trust.sanitizing import for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
     from types import TracebackType
 
-    from dragoman.model import Transport
+    from dragoman.model import ServerSpec, Transport
 
 
 logger = logging.getLogger("dragoman")
@@ -167,7 +168,6 @@ PLACE_VARIABLES = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDL
 """Folders and files that every program needs to work here; they hold no secrets."""
 LAUNCHERS = frozenset({"npx", "npm", "uvx", "uv", "pipx"})
 """Programs that download a server's package before they run it."""
-_LAUNCHER_ENDS = tuple(f"{name}{suffix}" for name in LAUNCHERS for suffix in ("", ".exe", ".cmd", ".cmd.exe"))
 _NPM = ("registry", "proxy", "https_proxy", "noproxy", "cafile", "strict_ssl", "cache", "userconfig")
 LAUNCHER_VARIABLES = (
     *(f"npm_config_{name}" for name in _NPM),
@@ -203,11 +203,18 @@ def is_launcher(command: str, env: Mapping[str, str], own: Collection[str] = ())
         env: Our environment. A path counts only if its folder is on our `PATH`: a project's folder is not.
         own: The variables that the entry sets. One that sets `PATH` chooses the program itself.
     """
-    if not command.rstrip("/\\").lower().endswith(_LAUNCHER_ENDS):
-        return False  # Every start asks; taking the path apart takes ten times as long.
-    path = Path(command)
-    if "PATH" in own or path.name.lower().removesuffix(".exe").removesuffix(".cmd") not in LAUNCHERS:
+    return is_program(command, LAUNCHERS, env, own)
+
+
+def is_program(
+    command: str, names: Collection[str], env: Mapping[str, str], own: Collection[str] = ()
+) -> bool:
+    """Return whether a command is a program of this machine with one of these names, as in `is_launcher`."""
+    # Every start asks; taking the path apart takes ten times as long.
+    last = command.rstrip("/\\").rpartition("/")[2].rpartition("\\")[2].lower()
+    if last.removesuffix(".exe").removesuffix(".cmd") not in names or "PATH" in own:
         return False
+    path = Path(command)
     return path.name == command or str(path.parent) in env.get("PATH", "").split(os.pathsep)
 
 
@@ -321,6 +328,42 @@ def _env_file(name: str) -> dict[str, str]:
     from dragoman.config.files import read_env_file
 
     return read_env_file(Path(name))
+
+
+def sandbox_state(spec: ServerSpec) -> str:
+    """Return what a person should know of a server's sandbox; empty for one with a URL."""
+    if not isinstance(spec.transport, Stdio):
+        return ""
+    stdio = with_sandbox(spec.transport, is_foreign=spec.origin.scope == "project")
+    if stdio.sandbox in (None, "off"):
+        return "off"
+    # Imported where it is needed: it takes 5 ms.
+    from dragoman.server.process.sandbox import state_of
+
+    return state_of(stdio, os.environ)
+
+
+def with_sandbox(stdio: Stdio, *, is_foreign: bool) -> Stdio:
+    """Return an entry with the default of its sandbox filled in, if this system can keep that.
+
+    It is foreign if a project, or a single command, says what to start.
+    """
+    if stdio.sandbox is not None or DEFAULT == "off":
+        return stdio
+    from dragoman.server.process import landlock
+
+    if not (landlock.abi() >= landlock.TRUNCATES and landlock.has_filters()):
+        return stdio
+    return stdio.replace(sandbox="strict" if is_foreign else DEFAULT)
+
+
+def sandbox_hint(spec: ServerSpec, text: str) -> str:
+    """Return what to add to an entry so that its sandbox allows what a text says was refused, if it does."""
+    if sandbox_state(spec) in ("", "off") or not text:
+        return ""
+    from dragoman.server.process.sandbox import denial_hint
+
+    return denial_hint(spec, text)
 
 
 def kill_group(pid: int) -> None:

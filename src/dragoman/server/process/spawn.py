@@ -318,6 +318,7 @@ async def spawn(
     env: Mapping[str, str],
     cwd: str | None,
     name: str,
+    stdio: Stdio | None = None,
     waits: bool = False,
 ) -> Child:
     """Start a child without blocking the event loop.
@@ -328,6 +329,7 @@ async def spawn(
         env: Its whole environment.
         cwd: Its working directory; the default is our own.
         name: The server's name.
+        stdio: Its entry, which says what its sandbox is.
         waits: Whether to wait for the watchdog if it is not up yet.
 
     Raises:
@@ -335,7 +337,8 @@ async def spawn(
     """
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
-    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
+    wanted = StartOrder([command, *args], {**env, MARK: mark}, cwd, 0)
+    start = partial(_start, wanted, stdio, name=name, waits=waits)
     started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, _spawner.counted(start)))
     # A start cannot be cancelled half-way: wait for it, then stop the child.
     cancelled = await uninterrupted(started)
@@ -346,25 +349,24 @@ async def spawn(
     return Child(started.result(), mark)
 
 
-def _start(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str, waits: bool
-) -> Started:
+def _start(wanted: StartOrder, stdio: Stdio | None, *, name: str, waits: bool) -> Started:
     spawner = _spawner
     # The first watchdog starts while the rest is prepared, and exits again if no child is started.
     watchdog = spawner.take() if waits else None
     try:
-        program = shutil.which(command, path=env.get("PATH")) or command
-        ledger = spawner.ledger()
-        argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
+        order = found(wanted, stdio, name)
+        ledger, mark = spawner.ledger(), order.env[MARK]
+        argv, container = with_id(order.argv, env=order.env, folder=ledger.folder, mark=mark)
         if container is not None:
             private_folder(ledger.folder)
-        order = StartOrder(argv, env, cwd, new_tag())
+        order = order._replace(argv=argv, tag=new_tag())
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         stderr, theirs_err = os.pipe()
         pipes = (theirs_in, theirs_out, theirs_err)
         try:
-            process = spawner.launch(order, pipes, waits=waits)
+            # Without the watchdog, a sandbox costs the start of one more Python.
+            process = spawner.launch(order, pipes, waits=waits or bool(order.box))
         except BaseException:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -376,10 +378,26 @@ def _start(
         if watchdog is not None:
             spawner.leave(watchdog)
     identity = identify(process.pid)
-    ledger.add(identity, name, env[MARK], tag=order.tag, container=container, more=spawner.starting > 1)
+    ledger.add(identity, name, mark, tag=order.tag, container=container, more=spawner.starting > 1)
     ends = child_ends(stdin, stdout, stderr)
     kin = ProcessMatch(groups=[process.pid], ends=ends, since=began(identity), tags=[order.tag])
     return Started(process, stdin, stdout, stderr, kin, container)
+
+
+def found(wanted: StartOrder, stdio: Stdio | None, name: str) -> StartOrder:
+    """Return the order for a server, with its program found, in the sandbox that its entry wants.
+
+    Raises:
+        ConfigError: The sandbox cannot be kept on this machine.
+    """
+    command, *args = wanted.argv
+    program = shutil.which(command, path=wanted.env.get("PATH")) or command
+    order = wanted._replace(argv=[program, *args])
+    if stdio is None or stdio.sandbox in (None, "off"):
+        return order
+    from dragoman.server.process.sandbox import confine  # it takes 5 ms to import
+
+    return confine(stdio, order, name)
 
 
 class _Direct:
@@ -388,7 +406,7 @@ class _Direct:
     def __init__(self, order: StartOrder, pipes: Sequence[int]) -> None:
         stdin, stdout, stderr = pipes
         self._process = subprocess.Popen(
-            guarded(order.argv),
+            guarded(order.argv, order.box),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -419,13 +437,17 @@ class _Direct:
             os.close(self._descriptor)
 
 
-def guarded(argv: Sequence[str]) -> list[str]:
+def guarded(argv: Sequence[str], box: Sequence[str] = ()) -> list[str]:
     """Return a command that does what must happen to a server before it runs, where it is not our own fork.
 
     A child of the watchdog does the same in `watchdog_program._enter`.
     """
     with _spawner.once:
         prefix = _death_guard()
+    if box:
+        from dragoman.server.process import landlock
+
+        argv = [sys.executable, "-I", "-S", landlock.__file__, str(len(box)), *box, *argv]
     if prefix and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
         return [*prefix, *argv]
     return list(argv)
@@ -504,7 +526,13 @@ async def prespawn(spec: ServerSpec, transport: Transport, env: Mapping[str, str
         given = whole_environment(transport, env)
         # There is time for the watchdog: the import takes longer.
         child = await spawn(
-            transport.command, transport.args, env=given, cwd=transport.cwd, name=spec.name, waits=True
+            transport.command,
+            transport.args,
+            env=given,
+            cwd=transport.cwd,
+            name=spec.name,
+            stdio=transport,
+            waits=True,
         )
     except (DragomanError, OSError, TypeError, ValueError):
         return None

@@ -60,6 +60,8 @@ class StartOrder(NamedTuple):
     cwd: str | None
     tag: int
     """The mark in its resource limits; 0 for none."""
+    box: Sequence[str] = ()
+    """Its sandbox, as `landlock` reads it; empty for none."""
 
 
 class Running(Protocol):
@@ -234,7 +236,7 @@ class Watchdog:
             return int(rest[0]), more
         if word == b"failed":
             number = int(rest[0])
-            what = order.cwd if rest[1] == b"folder" else order.argv[0]
+            what = {b"folder": order.cwd, b"sandbox": "its sandbox"}.get(rest[1], order.argv[0])
             raise OSError(number, os.strerror(number), what)
         msg = "it did not reply"
         raise WatchdogError(msg)
@@ -346,7 +348,9 @@ def _encoded(order: StartOrder) -> bytes:
         str(order.tag),
         order.cwd or ".",
         str(len(order.argv)),
+        str(len(order.box)),
         *order.argv,
+        *order.box,
         *map("=".join, order.env.items()),
     ]
     text = "\0".join(words)

@@ -179,6 +179,8 @@ class Watchdog:
         return data
 
     def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
+        if words[3] != b"0":
+            __import__("landlock")  # Once, and not again in every child.
         told, tell = os.pipe()
         watchdog = os.getpid()
         pid = os.fork()
@@ -197,8 +199,9 @@ class Watchdog:
         What restricts a server belongs here; for a server that the watchdog does not start, into `guarded`
         of `spawn.py`.
         """
-        tag, cwd, count, *rest = words
-        argv, env = rest[: int(count)], rest[int(count) :]
+        tag, cwd, count, boxed, *rest = words
+        argv, env = rest[: int(count)], rest[int(count) + int(boxed) :]
+        box = rest[int(count) : int(count) + int(boxed)]
         stage = b"program"
         try:
             os.setsid()
@@ -212,14 +215,18 @@ class Watchdog:
             stage = b"folder"
             os.fchdir(here)
             os.chdir(cwd)
+            if box:
+                stage = b"sandbox"
+                _apply(box)
             stage = b"program"
             # Python ignores these signals; other programs expect the default.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             _execute(argv, dict(one.split(b"=", 1) for one in env))
-        except OSError as error:
-            os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
+        except (OSError, ValueError) as error:
+            number = getattr(error, "errno", None) or errno.EIO
+            os.write(tell, b"failed %d %s\n" % (number, stage))
         finally:
             os._exit(127)
 
@@ -285,6 +292,10 @@ def _mark_limits(tag: int) -> None:
             resource.setrlimit(resource.RLIMIT_RTTIME, (tag, tag))
         except (OSError, ValueError):
             return
+
+
+def _apply(box: list[bytes]) -> None:
+    __import__("landlock").apply([text.decode("utf-8", "surrogateescape") for text in box])
 
 
 def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:

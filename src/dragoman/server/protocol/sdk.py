@@ -42,6 +42,7 @@ from dragoman.errors import (
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import TracedServer
 from dragoman.server.attempt import ConnectionEnd
+from dragoman.server.process.environment import sandbox_hint
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
@@ -376,6 +377,7 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
     tail = attempt.stderr.text() if attempt.stderr else ""
     if tail:
         msg += f"; last stderr lines: {' | '.join(tail.splitlines()[-3:])[-500:]}"
+        hint = sandbox_hint(spec, tail) or hint
     kind, subject = _kind(leaf, spec, attempt)
     return ConnectError(
         msg,

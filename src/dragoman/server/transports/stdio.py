@@ -399,7 +399,7 @@ async def open_pipe(
                 if spawning.HAS_POSIX_PIPES:
                     ahead = start.take() if start is not None else None
                     started = ahead or await spawn(
-                        stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name
+                        stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name, stdio=stdio
                     )
                     attempt.stderr = stack.enter_context(StderrTail(started.stderr, log))
                     pipe = Pipe(
@@ -416,7 +416,7 @@ async def open_pipe(
                     # Imported where it is needed: with POSIX pipes it never is.
                     from dragoman.server.transports.stdio_streams import StreamPipe, start_child
 
-                    streams = await start_child(stdio, given, attempt.stderr)
+                    streams = await start_child(stdio, given, attempt.stderr, name)
                     pipe = StreamPipe(rpc, server=name, child=streams, limit=limit, on_end=owner.on_pipe_end)
                     child = streams
             except FileNotFoundError as exc:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.server.process.family import ProcessGroup, RunningChild
 from dragoman.server.process.orphans import MARK, ProcessMatch
-from dragoman.server.process.spawn import guarded
+from dragoman.server.process.spawn import found, guarded
+from dragoman.server.process.watchdog import StartOrder
 from dragoman.server.transports.stdio import LinePipe
 
 if sys.platform == "win32":
@@ -114,30 +114,28 @@ class StreamChild(RunningChild, asyncio.SubprocessProtocol):
             self.exited.set_result(code)
 
 
-async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail) -> StreamChild:
+async def start_child(stdio: Stdio, env: Mapping[str, str], stderr: StderrTail, name: str) -> StreamChild:
     """Start a child in a process group of its own.
 
     Raises:
+        ConfigError: Its sandbox cannot be kept on this system.
         OSError: It cannot be started.
     """
     apart: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     mark = secrets.token_hex(8)
-    command = await asyncio.to_thread(_command, stdio, env)
+    wanted = StartOrder([stdio.command, *stdio.args], {**env, MARK: mark}, stdio.cwd, 0)
+    order = await asyncio.to_thread(found, wanted, stdio, name)
+    command = await asyncio.to_thread(guarded, order.argv, order.box)
     _, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: StreamChild(stderr, mark),
         *command,
-        env={**env, MARK: mark},
-        cwd=stdio.cwd,
+        env=dict(order.env),
+        cwd=order.cwd,
         **apart,
     )
     return child
-
-
-def _command(stdio: Stdio, env: Mapping[str, str]) -> list[str]:
-    program = shutil.which(stdio.command, path=env.get("PATH")) or stdio.command
-    return guarded([program, *stdio.args])
 
 
 class StreamPipe(LinePipe):

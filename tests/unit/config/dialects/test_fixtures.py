@@ -99,7 +99,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Struct):
         items, usual = {name: plain(getattr(value, name)) for name in field_names(value)}, defaults(value)
         return {name: item for name, item in items.items() if name not in usual or item != plain(usual[name])}
-    return dict(value) if isinstance(value, dict) else value
+    return {name: plain(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def expected_of(path: Path) -> Path:

@@ -10,6 +10,7 @@ from tests.unit.config.building import in_effect
 
 from dragoman.config.dialects import dialect
 from dragoman.config.documents import parse
+from dragoman.config.export import entry
 from dragoman.config.load import load
 from dragoman.config.merge import Layer, merge
 from dragoman.model import Auth, Http, Sse, Stdio, Tls
@@ -417,3 +418,23 @@ def test_fastmcp_gives_a_command_no_token() -> None:
 
 def test_fastmcp_takes_a_bare_map() -> None:
     assert [spec.name for spec in read("fastmcp", {"a": {"command": "x"}}).servers] == ["a"]
+
+
+def test_the_sandbox_of_vs_code_is_read_and_written_back() -> None:
+    top = {"sandbox": {"filesystem": {"allowWrite": ["/all"]}, "network": {"allowedDomains": []}}}
+
+    def read_one(fields: dict[str, Any], **beside: Any) -> Any:
+        return read("vscode", {"servers": {"a": {"command": "x", **fields}}, **beside}).servers[0]
+
+    assert read_one({}, **top).transport.sandbox is None
+    assert read_one({"sandboxEnabled": False, "sandbox": {"network": {}}}).transport.sandbox is None
+    plain = read_one({"sandboxEnabled": True})
+    assert plain.transport.sandbox == {"level": "strict"}
+    both = read_one({"sandboxEnabled": True, "sandbox": {"filesystem": {"allowRead": ["~/x"]}}}, **top)
+    assert both.transport.sandbox == {"level": "strict", "read": ("~/x",), "write": (), "network": "off"}
+    for spec in (plain, both):
+        written, losses = entry(spec, dialect("vscode"))
+        assert written["sandboxEnabled"] is True
+        assert losses == []
+    loose = both.replace(transport=both.transport.replace(sandbox="credentials"))
+    assert [loss.key for loss in entry(loose, dialect("vscode"))[1]] == ["sandbox"]
