@@ -268,7 +268,7 @@ def test_pinning_a_projects_package_asks_for_approval_again(ask: Ask) -> None:
     Path("mcp.json").write_text('{"mcpServers": {"code": {"command": "uvx", "args": ["black"]}}}', "utf-8")
     assert ask("trust", "approve", "code", "--yes")[0] == 0
     code, shown, _ = ask("trust", "pin", "code", "--version", "24.1.0", "--write")
-    assert (code, "approve it: dragoman trust approve code" in shown) == (0, True)
+    assert (code, "`dragoman trust approve code` approves it" in shown) == (0, True)
     (spec,) = load().servers
     assert isinstance(spec.transport, Stdio)
     assert list(spec.transport.args) == ["black@24.1.0"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.behaviour.conftest import listening
+from tests.servers.authorization import Authorization
 
 from dragoman import AuthRequiredError, ConnectError, Diagnosis, Http, ServerSpec, Settings, Stdio, diagnose
 from dragoman.diagnosis.doctor import STAGES
@@ -77,7 +78,8 @@ async def test_lines_that_are_not_messages_are_counted_for_their_own_server(
 
 
 @pytest.mark.parametrize(
-    ("path", "stage", "hint"), [("/all-404", "handshake", "/mcp"), ("/all-html", "handshake", "A web page")]
+    ("path", "stage", "hint"),
+    [("/all-404", "handshake", "/mcp"), ("/all-html", "handshake", "/all-html/mcp`")],
 )
 async def test_a_wrong_path(faults: str, path: str, stage: str, hint: str) -> None:
     found = await diagnose(ServerSpec("lost", Http(faults + path)))
@@ -98,7 +100,13 @@ async def test_a_wrong_port() -> None:
 async def test_a_login_that_is_required(faults: str) -> None:
     found = await diagnose(ServerSpec("law", Http(f"{faults}/login")))
     assert isinstance(found.error, AuthRequiredError)
-    assert found.hint == "Log in: dragoman login law"
+    assert found.hint == "It offers no login by OAuth. Enter a token: `dragoman login law --with-token`"
+    async with Authorization() as server:
+        found = await diagnose(ServerSpec("law", Http(server.url)))
+    assert found.hints[:2] == [
+        "Log in: `dragoman login law`",
+        "Or enter a token: `dragoman login law --with-token`",
+    ]
 
 
 def test_an_unapproved_server_of_a_project_is_not_started(server: Callable[..., ServerSpec]) -> None:

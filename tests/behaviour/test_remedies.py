@@ -267,6 +267,7 @@ def test_a_server_of_another_app_is_changed_there_or_copied_first() -> None:
     assert done.returncode == 3
     assert path.read_text("utf-8") == before
     assert "`--profile cursor`" in done.stderr
+    assert "did you mean my plain?" in dragoman("enable", "my plan").stderr
     assert dragoman("set", "my plain", "env.A=1", "--profile", "cursor").returncode == 0
     assert path.read_text("utf-8") != before
     typed(done, "import cursor")

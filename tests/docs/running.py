@@ -32,6 +32,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import tomllib
 from fcntl import ioctl
 from pathlib import Path
@@ -98,6 +99,10 @@ class Reader:
         self.folder = folder
         self.home = home
         self.environment = os.environ | expansion(folder, home)
+        # How long a start takes must not change what is printed: the daemon was named today already.
+        cache = home / ".cache" / "dragoman"
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (cache / "slow.json").write_text(json.dumps({"told": time.time()}), "utf-8")
         self.printed = ""
         self._state = home / ".shell-state"
 

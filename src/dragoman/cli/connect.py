@@ -222,7 +222,7 @@ def offer_daemon(took: float) -> None:
     """Name the daemon at a terminal, if this is the second slow command in a short time; once a day."""
     from dragoman.gateway.client import is_supported
 
-    if not sys.stderr.isatty() or not is_supported():
+    if os.environ.get("DRAGOMAN_DAEMON", "").strip() or not sys.stderr.isatty() or not is_supported():
         return
     now, told = time.time(), False
 

@@ -68,9 +68,13 @@ def cut(text: str, width: int) -> str:
     return f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
 
 
+_COMMAND = re.compile(r"`dragoman [^`]+`")
+
+
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Wrap a line at spaces to a width; later lines are indented."""
-    words = text.lstrip(" ").split(" ")
+    """Wrap a line at spaces to a width; later lines are indented. A command stays whole, to be copied."""
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\xa0"), text.lstrip(" "))
+    words = [word.replace("\xa0", " ") for word in whole.split(" ")]
     line = " " * (len(text) - len(text.lstrip(" "))) + words[0]
     lines: list[str] = []
     for word in words[1:]:

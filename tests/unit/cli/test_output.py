@@ -197,3 +197,12 @@ def test_a_line_is_broken_between_words(text: str, lines: list[str]) -> None:
 def test_one_line_is_the_first_that_says_anything() -> None:
     assert output.one_line("\n \n  two   words\nmore\x1b") == "two words"
     assert output.one_line("") == ""
+
+
+def test_a_command_to_type_is_never_broken() -> None:
+    text = "It needs a key. Enter it: `dragoman set acme env.ACME_API_KEY --profile claude-code`, then go on."
+    assert output.wrapped(text, 40) == [
+        "It needs a key. Enter it:",
+        "`dragoman set acme env.ACME_API_KEY --profile claude-code`,",
+        "then go on.",
+    ]

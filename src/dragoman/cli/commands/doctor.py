@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -234,7 +233,7 @@ def _show(options: Options, one: Diagnosis, looked: Review, *, verbose: bool) ->
         for line in output.safe(one.stderr).splitlines():
             click.secho(f"    {output.cut(line, width - 4)}", dim=True)
     for hint in one.hints:
-        _say_hint(output.safe(options.with_program(hint)), width)
+        _say_wrapped("  → ", output.safe(options.with_program(hint)), width, fg="cyan")
     # A server that does not work has other worries than the version of its package.
     for text in advice(looked) if one.ok else ():
         _say_wrapped("  advice: ", output.safe(options.with_program(text)), width, fg="yellow")
@@ -276,21 +275,6 @@ def _took(seconds: float) -> str:
     if seconds < 0.001:
         return ""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def _say_hint(hint: str, width: int) -> None:
-    """Print a hint; a command that does not fit is on a line of its own, so that it can be copied whole."""
-    mark = "  → "
-    if output.width_of(mark + hint) <= width:
-        click.secho(mark + hint, fg="cyan")
-        return
-    for piece in re.split(r"(`dragoman [^`]+`)", hint):
-        text = piece.strip(" ,;")
-        if text.startswith("`dragoman "):
-            click.secho(f"    {text.strip('`')}", fg="cyan")
-        elif text:
-            _say_wrapped(mark, text, width, fg="cyan")
-            mark = "    "
 
 
 def _say_wrapped(mark: str, text: str, width: int, *, fg: str) -> None:

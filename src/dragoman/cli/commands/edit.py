@@ -404,8 +404,8 @@ def own_settings(options: Options, name: str) -> Settings:
     settings = options.replace(alone=True).load()
     if any(spec.name == name for spec in (*settings.servers, *settings.unapproved)):
         return settings
-    theirs = options.load().server(name)
-    if theirs is not None:
+    every = options.load()
+    if (theirs := every.server(name)) is not None:
         host = theirs.origin.dialect
         msg = f"server `{name}` belongs to another app, in {output.place(theirs.origin)}"
         hint = (
@@ -413,7 +413,7 @@ def own_settings(options: Options, name: str) -> Settings:
             f"or copy it first: `dragoman import {host} --only {shlex.quote(name)} --write`"
         )
         raise ConfigError(msg, hint=hint)
-    return settings
+    return every
 
 
 def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: bool, guessed: bool) -> None:

@@ -672,10 +672,8 @@ def pin_version(
     where = output.place(spec.origin)
     output.say(f"written to {where}" if written else f"nothing is written yet to {where}; `--write` does it")
     if asks_again:
-        output.say(
-            f"it is another command then; approve it: {typed(f'dragoman trust approve {quote(spec.name)}')}",
-            fg="yellow",
-        )
+        again = typed(f"dragoman trust approve {quote(spec.name)}")
+        output.say(f"it is another command then: `{again}` approves it", fg="yellow")
 
 
 def _plan(options: Options, settings: Settings, spec: ServerSpec, version: str) -> _Plan:
