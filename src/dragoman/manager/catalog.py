@@ -274,7 +274,7 @@ class ToolCatalog:
             starts: Whether the server will list its tools soon. If it has no cached listing, the tools that
                 are offered under its name stay until then.
         """
-        known = finished(self._recalling(spec, naming, starts=starts))
+        known = self._recall(spec, naming, starts=starts)
         if known is None and starts:
             allowed, denied = spec.allowed_tools, spec.denied_tools
             tools = self._registry.wanted(spec.name)
@@ -301,10 +301,14 @@ class ToolCatalog:
         """Return the tasks that are writing listings to the cache."""
         return self._memory.saving() if self._memory is not None else set()
 
+    def _recall(self, spec: ServerSpec, naming: str, *, starts: bool) -> _Known | None:
+        """Return the cached tools of a server, if any."""
+        return finished(self._recalling(spec, naming, starts=starts))
+
     def _recalling(
         self, spec: ServerSpec, naming: str, *, starts: bool
     ) -> Generator[None, None, _Known | None]:
-        """Return the cached tools of a server, if any; pause between slices of them."""
+        """Do the same with a pause after each slice."""
         if self._memory is None or not spec.enabled:
             return None
         manifest = self._memory.recall(spec)
