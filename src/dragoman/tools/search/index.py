@@ -399,7 +399,7 @@ class ToolIndex:
             rows = {
                 text: row
                 for part in half
-                for text, row in zip(part, model.encode(part, most=vectors.TOOL_TOKENS), strict=True)
+                for text, row in zip(part, model.encode(part), strict=True)
             }
             for entry in some:
                 one, other = entry.meanings

