@@ -396,11 +396,7 @@ class ToolIndex:
             texts = sorted((text for entry in some for text in entry.meanings), key=len)
             # Texts of similar lengths at once: the shorter ones cost as much as the longest.
             half = [texts[: len(some)], texts[len(some) :]]
-            rows = {
-                text: row
-                for part in half
-                for text, row in zip(part, model.encode(part), strict=True)
-            }
+            rows = {text: row for part in half for text, row in zip(part, model.encode(part), strict=True)}
             for entry in some:
                 one, other = entry.meanings
                 new[entry.key] = ((rows[one] + rows[other]) / 2).astype(numpy.float16)
