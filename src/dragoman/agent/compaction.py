@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from dragoman.agent.messages import Message
 from dragoman.agent.providers.parsing import as_object
 from dragoman.tools.result.budget import TextBudget, fit, tokens_at_most
-from dragoman.tools.search.finders import CALL, SEARCH
+from dragoman.tools.search.finders import CALL, RUN_CODE, SEARCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 GOAL = 0.7
 """The share of the room that is used after something was left out, so that the next requests fit as well."""
@@ -46,10 +46,19 @@ class SentMessages:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._sizes: list[int] = []
+        self._used: set[str] = set()
+        """The names that the model has called, directly or with `call_tool`."""
+        self._searches: set[str] = set()
+        """The ids of its searches."""
 
     def add(self, messages: Sequence[Message]) -> None:
         """Append messages."""
         self.messages += messages
+        for call in (call for message in messages for call in message.calls):
+            name = as_object(call.arguments).get("name") if call.name == CALL else call.name
+            self._used.add(str(name))
+            if name == SEARCH:
+                self._searches.add(call.id)
 
     @property
     def tokens(self) -> int:
@@ -57,39 +66,59 @@ class SentMessages:
         self._sizes += map(tokens_of, self.messages[len(self._sizes) :])
         return sum(self._sizes)
 
-    def fit(self, question: Message, room: int) -> int:
-        """Shorten the conversation if it does not fit; return how many messages are shorter now, or gone.
+    def shortened(self, question: Message, room: int) -> Shortened:
+        """Return what to send instead, if that is too long; nothing is changed yet.
 
         Args:
             question: The question that is being answered, which stays whole.
             room: The most tokens that the messages may take.
         """
-        if self.tokens <= room:
-            return 0
-        asked = next(at for at, message in enumerate(self.messages) if message is question)
-        turns = [at for at, message in enumerate(self.messages) if message.calls and at > asked]
-        newest = turns[-1] if turns else len(self.messages)
-        shortened = _Shortened(self.messages, self._sizes, question=question, newest=newest)
-        shortened.leave_out_results(int(room * GOAL))
-        shortened.leave_out_turns(int(room * GOAL))
-        shortened.cut_newest(room)
-        self.messages, self._sizes = shortened.whole(), []
-        return len(shortened.changed)
+        is_long = self.tokens > room
+        found = Shortened(
+            self.messages, self._sizes, question=question, used=self._used, searches=self._searches
+        )
+        if is_long:
+            found.leave_out_results(int(room * GOAL))
+            found.leave_out_turns(int(room * GOAL))
+            found.cut_newest(room)
+        return found
+
+    def take(self, shorter: Shortened) -> None:
+        """Send this from now on."""
+        self.messages, self._sizes = shorter.whole(), []
 
 
-class _Shortened:
+class Shortened:
     """A conversation that is being shortened: messages and their sizes by their old places."""
 
     def __init__(
-        self, messages: Sequence[Message], sizes: Sequence[int], *, question: Message, newest: int
+        self,
+        messages: Sequence[Message],
+        sizes: Sequence[int],
+        *,
+        question: Message,
+        used: set[str],
+        searches: set[str],
     ) -> None:
         self._kept = dict(enumerate(messages))
         self._sizes = dict(enumerate(sizes))
-        self._question = question
-        self._newest = newest
+        self._asked = next((at for at, message in self._kept.items() if message is question), 0)
+        turns = [at for at, message in self._kept.items() if message.calls and at > self._asked]
+        self._newest = turns[-1] if turns else len(messages)
         """The last turn with calls: the model has not read its results yet."""
-        self._used = {name for message in messages for name in _called_by_name(message)}
-        self.changed: set[int] = set()
+        self._used = used
+        self._searches = searches
+        self._changed: set[int] = set()
+
+    @property
+    def changed(self) -> int:
+        """The number of messages that are shorter now, or gone."""
+        return len(self._changed)
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that the messages may take."""
+        return sum(map(tokens_of, self.whole())) if self._changed else sum(self._sizes.values())
 
     def leave_out_results(self, goal: int) -> None:
         """Leave out the results of calls, the oldest first."""
@@ -112,7 +141,7 @@ class _Shortened:
             if not any(_loads(self._kept[at]) or [*self._found_in(self._kept[at])] for at in turn):
                 for at in turn:
                     del self._kept[at], self._sizes[at]
-                self.changed.update(turn)
+                self._changed.update(turn)
 
     def cut_newest(self, room: int) -> None:
         """Cut the results that the model has not read yet: those that are longer than an equal share."""
@@ -130,12 +159,15 @@ class _Shortened:
     def whole(self) -> list[Message]:
         """Return the messages that are left."""
         notice = Message(role="user", text=EARLIER)
-        return [notice] * (not self.changed <= self._kept.keys()) + list(self._kept.values())
+        return [notice] * (not self._changed <= self._kept.keys()) + list(self._kept.values())
 
     def _turns(self) -> list[list[int]]:
         turns: list[list[int]] = []
-        for at in [at for at in self._kept if at < self._newest and self._kept[at] is not self._question]:
-            if self._kept[at].role == "tool" and turns:
+        for at in [at for at in self._kept if at < self._newest and at != self._asked]:
+            message = self._kept[at]
+            if at > self._asked and not message.calls and message.role == "assistant":
+                continue  # A turn that was paused goes on from here.
+            if message.role == "tool" and turns:
                 turns[-1].append(at)
             else:
                 turns.append([at])
@@ -143,14 +175,14 @@ class _Shortened:
 
     def _put(self, at: int, message: Message) -> None:
         self._kept[at], self._sizes[at] = message, tokens_of(message)
-        self.changed.add(at)
+        self._changed.add(at)
 
     def _found_in(self, message: Message) -> Iterator[str]:
         """Yield what a search said of the tools that were called since."""
-        keeps = False
-        for line in message.text.splitlines() if message.role == "tool" and message.name == SEARCH else ():
+        keeps = runs = RUN_CODE in self._used  # A program may call any tool that was found.
+        for line in message.text.splitlines() if message.call_id in self._searches else ():
             if not line.startswith("  "):
-                keeps = line.partition(": ")[0] in self._used
+                keeps = runs or line.partition(": ")[0] in self._used
             if keeps:
                 yield line
 
@@ -158,13 +190,6 @@ class _Shortened:
 def _loads(message: Message) -> bool:
     """Return whether the API loads tools from a message."""
     return bool(message.native) and message.role != "assistant"
-
-
-def _called_by_name(message: Message) -> Iterable[str]:
-    for call in message.calls:
-        name = as_object(call.arguments).get("name") if call.name == CALL else None
-        if isinstance(name, str):
-            yield name
 
 
 def _cut(message: Message, tokens: int) -> Message:
@@ -178,7 +203,8 @@ def _cut(message: Message, tokens: int) -> Message:
         if tokens_of(shorter) <= tokens:
             return shorter
         size = size * 2 // 3
-    return bare
+    left_out = bare.replace(text=LEFT_OUT.format(size=len(message.text)))
+    return left_out if len(left_out.text) < len(message.text) else message
 
 
 def _json(value: object) -> str:

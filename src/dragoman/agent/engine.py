@@ -162,7 +162,7 @@ class AgentEngine:
         source: ToolSource | None = None,
         *,
         tools: ToolSource | None = None,
-        toolset: str = "",
+        toolset: str | None = None,
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
         ask: bool | ApprovalHandler = False,
@@ -215,7 +215,7 @@ class AgentEngine:
             ConfigError: No toolset has this name.
         """
         self.manager, self.registry, self.tools = _open_tools(source, tools, allow=allow, deny=deny)
-        if toolset:
+        if toolset is not None:
             if self.manager is None or self.tools is not self.registry:
                 msg = "give a toolset alone, with a manager or servers"
                 raise ValueError(msg)
@@ -316,9 +316,21 @@ class AgentEngine:
             raise
 
     def forget(self) -> None:
-        """Start a new conversation with the same model and tools; the transcript keeps the old one."""
+        """Start a new conversation with the same model and tools; the transcript keeps the old one.
+
+        Raises:
+            AgentError: A question is being answered.
+        """
+        if self._working.locked():
+            msg = "a question is being answered"
+            raise AgentError(msg, hint="wait for its answer, or cancel it")
         self._messages = []
         self._sent = SentMessages()
+        self._window.forget()
+        self._prompt = self._skills = None
+        self._known_skills = ""
+        if self._offering is not None:
+            self._offering.restart()
         self._transcript = None
 
     async def close(self) -> None:
@@ -543,8 +555,11 @@ class AgentEngine:
         self, asked: Message, tools: Sequence[JsonObject], emit: Callable[[AgentEvent], None]
     ) -> Answered:
         system = self._prompt or ""
+        before = self._sent.messages
         for notice in self._window.fit(self._sent, asked, system, tools):
             emit(Noticed(text=notice))
+        if self._sent.messages is not before:
+            cast("ToolOffer", self._offering).tell_again()
         messages = (
             [Message(role="system", text=system), *self._sent.messages] if system else self._sent.messages
         )

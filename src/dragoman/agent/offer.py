@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.messages import Message
+from dragoman.agent.request_window import cost_of
 from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.model import ToolDef
 from dragoman.struct import Struct
@@ -28,6 +29,7 @@ from dragoman.tools.search.finders import (
     CALL_SCHEMA,
     FOUND,
     HOW,
+    RUN_CODE,
     SEARCH,
     SEARCH_SCHEMA,
     VECTOR_WAIT,
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from dragoman.tools.search import Hit
     from dragoman.tools.view import ToolView
 
-RUN_CODE = "run_code"
-"""The tool that runs programs."""
 RESERVED = SKILL_TOOLS | {SEARCH, CALL, RUN_CODE, "load_tools", "read_result"}
 """The names of the agent's own tools, whether or not they are offered now."""
 MAX_LINE = 200
@@ -198,6 +198,16 @@ class ToolOffer:
         else:
             self._with_search = tool
 
+    def tell_again(self) -> None:
+        """Repeat the instructions of servers: what a search said of them may be left out by now."""
+        self._told.clear()
+
+    def restart(self) -> None:
+        """Begin a new offer, for a new conversation."""
+        self._made_of = self._sent = self._finders = None
+        self._added = []
+        self._told.clear()
+
     def own(self, name: str) -> ToolRegistry | None:
         """Return the registry of one of the agent's own tools; `None` for other tools."""
         return next((own for own in (self._finders, self._own) if own is not None and name in own), None)
@@ -348,7 +358,7 @@ class ToolOffer:
             return True
         if limit.count is not None and len(tools) > limit.count:
             return False
-        return limit.tokens is None or budget.tokens_at_most(_json(tools)) <= limit.tokens
+        return limit.tokens is None or cost_of(tools) <= limit.tokens
 
     def _answer(self, hits: Sequence[Hit], export: Export, shown: dict[str, str]) -> Found:
         """Return the answer to a search; `shown` has how programs call the tools, by exposed name."""

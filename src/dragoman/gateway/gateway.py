@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
     from dragoman.manager.manager import McpManager
-    from dragoman.trust.toolsets import Toolset
 
 logger = logging.getLogger("dragoman")
 
@@ -104,7 +103,7 @@ class Gateway:
         self.model = ForModel(mcp) if for_model else None
         self._raw = raw
         self._views: dict[str | None, View] = {}
-        self._toolsets: dict[str, tuple[Toolset, View]] = {}
+        self._toolsets: dict[str, View] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
@@ -163,7 +162,7 @@ class Gateway:
         self.held.close()
         self.sessions.close()
         self._end_logs()
-        for view in [*self._views.values(), *(view for _, view in self._toolsets.values())]:
+        for view in [*self._views.values(), *self._toolsets.values()]:
             await asyncio.to_thread(view.close)
         pump, self._pump = self._pump, None
         tasks = [*self._jobs, *([pump] if pump is not None else [])]
@@ -193,11 +192,11 @@ class Gateway:
         Raises:
             ConfigError: No toolset has this name.
         """
-        wanted = find_toolset(self.mcp.settings, name)
-        known = self._toolsets.get(name)
-        if known is None or known[0] != wanted:
-            known = self._toolsets[name] = (wanted, View(self, among=self.mcp.toolset(name)))
-        return known[1]
+        find_toolset(self.mcp.settings, name)
+        view = self._toolsets.get(name)
+        if view is None:
+            view = self._toolsets[name] = View(self, among=self.mcp.toolset(name))
+        return view
 
     def connect(self, outbox: ClientOutbox) -> ClientConnection:
         """Return the connection of a client over a channel that goes both ways."""
@@ -236,5 +235,5 @@ class Gateway:
                 pass
 
     def _forget(self, server: str) -> None:
-        for view in [*self._views.values(), *(view for _, view in self._toolsets.values())]:
+        for view in [*self._views.values(), *self._toolsets.values()]:
             view.forget(server)

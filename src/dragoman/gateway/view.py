@@ -391,6 +391,8 @@ class View:
 
     def _missing(self) -> list[str]:
         statuses = self._mcp.status()
+        if self._among is not None:
+            return []  # Which servers a toolset could have tools of, is not known.
         shown = {name: status for name, status in statuses.items() if self.only in (None, name)}
         return [for_remote(line) for line in missing_servers(shown)]
 

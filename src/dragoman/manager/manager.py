@@ -38,7 +38,7 @@ from dragoman.server.protocol.context import with_headers
 from dragoman.storage.spellings import Spellings
 from dragoman.tools.names import use_spelling
 from dragoman.tools.registry import ToolRegistry
-from dragoman.trust.toolsets import find_toolset
+from dragoman.trust.toolsets import find_toolset, toolset_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -392,7 +392,8 @@ class McpManager:
 
     def toolset(self, name: str) -> ToolView:
         """Return a toolset of the configuration as a live view; raise `ConfigError` if there is none."""
-        return self.registry.view(**find_toolset(self.settings, name))
+        find_toolset(self.settings, name)
+        return self.registry.view().follow(lambda: toolset_now(self.settings, name))
 
     async def call(
         self,

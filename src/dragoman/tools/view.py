@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from dragoman.errors import UnknownToolError
 from dragoman.suggest import suggest
 from dragoman.tools.names import Pair, is_usable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import JsonObject, ToolDef
     from dragoman.tools.export.export import Export
@@ -129,7 +129,13 @@ class ToolView(ToolSet):
         """The registry that this is a view of."""
         self._allow = None if allow is None else _rules(allow)
         self._deny = _rules(deny)
+        self._follows: Callable[[], Mapping[str, Sequence[str]]] | None = None
         self._exports: dict[tuple[str, bool], tuple[Export, Export]] = {}
+
+    def follow(self, rules: Callable[[], Mapping[str, Sequence[str]]]) -> Self:
+        """Take `allow` and `deny` from somewhere else from now on, whenever a tool is looked for."""
+        self._follows = rules
+        return self
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""
@@ -173,7 +179,7 @@ class ToolView(ToolSet):
     def export(self, api: str, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
         whole = self.registry.export(api, strict=strict)
-        kept = self._exports.get((api, strict))
+        kept = self._exports.get((api, strict)) if self._follows is None else None
         if kept is None or kept[0] is not whole:
             kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
         return kept[1]
@@ -194,6 +200,9 @@ class ToolView(ToolSet):
     def _shows(self, tool: ToolDef) -> bool:
         if tool.meta and "model" not in tool.audience:
             return False
+        if self._follows is not None:
+            rules = self._follows()
+            return is_usable(tool, allowed=_rules(rules["allow"]), denied=_rules(rules["deny"]))
         return is_usable(tool, allowed=self._allow, denied=self._deny)
 
 

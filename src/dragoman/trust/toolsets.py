@@ -25,11 +25,11 @@ class Toolset(TypedDict):
     deny: list[str]
 
 
-def read_toolsets(data: object) -> tuple[dict[str, Toolset], list[str]]:
-    """Return the toolsets of a table, and what is wrong in it."""
+def read_toolsets(data: object) -> tuple[dict[str, Toolset | None], list[str]]:
+    """Return the toolsets of a table, `None` for one that cannot be read, and what is wrong in it."""
     if not isinstance(data, Mapping):
         return {}, ["`toolsets` must be a table"]
-    found: dict[str, Toolset] = {}
+    found: dict[str, Toolset | None] = {}
     problems: list[str] = []
     for name, said in cast("Mapping[str, object]", data).items():
         patterns = _patterns(said)
@@ -38,6 +38,8 @@ def read_toolsets(data: object) -> tuple[dict[str, Toolset], list[str]]:
         if patterns:
             found[name] = Toolset(allow=allow, deny=[one[1:] for one in patterns if one.startswith("!")])
         else:
+            # It keeps its name: a weaker file's toolset must not take its place.
+            found[name] = None
             problems.append(f'`toolsets.{name}` must be a table with only `tools = ["server:tool", …]`')
     return found, problems
 
@@ -48,16 +50,18 @@ def _patterns(said: object) -> list[str]:
         return []
     given = cast("Mapping[str, object]", said)["tools"]
     items = cast("list[object]", given) if isinstance(given, list) else []
-    texts = [one for one in items if isinstance(one, str)]
+    texts = [one for one in items if isinstance(one, str) and one.removeprefix("!").strip(" !")]
+    if any(one != one.strip() or one.startswith("! ") for one in texts):
+        return []
     return texts if len(texts) == len(items) else []
 
 
-def toolsets(settings: Settings) -> dict[str, Toolset]:
+def toolsets(settings: Settings) -> dict[str, Toolset | None]:
     """Return every toolset by its name, the strongest file's if several have one.
 
     A project's toolsets count once its settings are approved: a name of the user's could get more tools.
     """
-    found: dict[str, Toolset] = {}
+    found: dict[str, Toolset | None] = {}
     for one in _in_effect(settings):
         found = {**read_toolsets(one.data)[0], **found}
     return found
@@ -70,8 +74,11 @@ def find_toolset(settings: Settings, name: str) -> Toolset:
         ConfigError: No toolset has this name.
     """
     known = toolsets(settings)
+    if found := known.get(name):
+        return found
     if name in known:
-        return known[name]
+        msg = f"the toolset `{name}` cannot be read"
+        raise ConfigError(msg, hint="run `dragoman config check`, which says where and why")
     msg = f"unknown toolset `{name}`"
     if any(name in read_toolsets(one.data)[0] for one in settings.toolsets):
         raise ConfigError(msg, hint="the project's settings have it; approve them: `dragoman trust approve`")
@@ -80,6 +87,11 @@ def find_toolset(settings: Settings, name: str) -> Toolset:
         f"configured: {', '.join(known)}" if known else "no toolset is configured: add `[mcp.toolsets.NAME]`"
     )
     raise ConfigError(msg, hint=f"did you mean {' or '.join(near)}?" if near else listed)
+
+
+def toolset_now(settings: Settings, name: str) -> Toolset:
+    """Return a toolset; one that is gone, or cannot be read, has no tools."""
+    return toolsets(settings).get(name) or Toolset(allow=[], deny=[])
 
 
 def _in_effect(settings: Settings) -> Iterator[Statement]:

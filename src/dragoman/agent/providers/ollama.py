@@ -30,7 +30,7 @@ from dragoman.agent.providers.request import (
     shown,
     words_of,
 )
-from dragoman.agent.providers.window import TIMEOUT, ModelWindow, calls_tools, fetch
+from dragoman.agent.providers.window import TIMEOUT, ModelWindow, calls_tools, fetch, size_in
 from dragoman.tools.result.budget import tokens_at_most
 from dragoman.tools.result.media import COMMON_IMAGES, MediaLimits, joined, sort_media
 
@@ -156,7 +156,7 @@ class OllamaProvider(EndpointProvider):
         """
         super().__init__(model, endpoint=endpoint, extra=extra)
         self._server = endpoint
-        self._fixed = num_ctx
+        self._fixed = num_ctx or size_in(object_in(self._extra, "options"), "num_ctx") or None
         self._think = think
         self._most: int | None = None
         self._now = 0
@@ -167,7 +167,7 @@ class OllamaProvider(EndpointProvider):
         sizes = [
             size
             for name in object_in(about, "model_info")
-            if name.endswith(".context_length") and (size := number_in(object_in(about, "model_info"), name))
+            if name.endswith(".context_length") and (size := size_in(object_in(about, "model_info"), name))
         ]
         tools = calls_tools(about)
         self._most = min(sizes, default=None)

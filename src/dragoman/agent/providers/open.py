@@ -20,7 +20,7 @@ from dragoman.agent.providers.request import (
     is_loopback,
     require_sdk,
 )
-from dragoman.agent.providers.window import fetch
+from dragoman.agent.providers.window import LEAST_WINDOW, fetch
 from dragoman.struct import Struct
 
 if TYPE_CHECKING:
@@ -169,6 +169,9 @@ async def open_provider(
         ProviderError: The name, the model, the package, the key or the local server is missing.
     """
     env = os.environ if env is None else env
+    if num_ctx is not None and num_ctx < LEAST_WINDOW:
+        msg = f"a window of {num_ctx} tokens is too small"
+        raise ProviderError(msg, hint=f"`num_ctx` is {LEAST_WINDOW} or more")
     kind, _, named = name.partition(":")
     model = model or named
     if kind == "local" or kind in LOCAL_SERVERS:

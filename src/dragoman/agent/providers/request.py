@@ -362,8 +362,10 @@ class EndpointProvider(ABC):
 
     async def window(self) -> ModelWindow | None:
         """Return how much the model reads at once, if its server or its family says so."""
-        if is_loopback(self._endpoint.base_url):
-            return await ask_window(self._endpoint.base_url, self.model)
+        endpoint = self._endpoint
+        if is_private(endpoint.base_url):
+            key = endpoint.key.reveal() if endpoint.key else ""
+            return await ask_window(endpoint.base_url, self.model, key)
         return hosted_window(self.model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
@@ -465,3 +467,11 @@ def is_loopback(url: str) -> bool:
     """Return whether an address is a loopback address, without resolving it."""
     parts = addresses.split_url(url)
     return parts is not None and addresses.is_loopback(parts.host)
+
+
+def is_private(url: str) -> bool:
+    """Return whether an address is of this machine or network by its form, without resolving it."""
+    parts = addresses.split_url(url)
+    host = parts.host if parts is not None else ""
+    is_number = ":" in host or host.replace(".", "").isdigit()
+    return is_loopback(url) or is_number or "." not in host or host.endswith((".local", ".lan", ".internal"))

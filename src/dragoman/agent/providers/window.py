@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 TIMEOUT = 2.0
 """Seconds for all questions together; a server on the same machine answers in milliseconds."""
 LARGEST_ANSWER = 8 << 20
-OLLAMA_DEFAULT = 4_096
-"""Ollama's window for a machine with little memory, if nothing else is set."""
+LEAST_WINDOW = 256
+LARGEST_WINDOW = 1 << 31
+UNLOADED = 4_096
+"""What Ollama and LM Studio load a model with where memory is small, if nothing else is set."""
 HOSTED = {
     "gpt-4o": 128_000,
     "gpt-4.1": 1_000_000,
     "gpt-5": 400_000,
+    "gpt-5-chat": 128_000,
     "o3": 200_000,
     "o4": 200_000,
     "claude": 200_000,
-    "gemini": 1_000_000,
     "deepseek": 128_000,
     "qwen": 128_000,
     "kimi": 128_000,
-    "moonshot": 128_000,
     "glm": 128_000,
 }
 """The least window of each family of hosted models, by the beginning of the name."""
@@ -65,21 +66,34 @@ def hosted_window(model: str) -> ModelWindow | None:
     )
 
 
-async def ask_window(base_url: str, model: str) -> ModelWindow | None:
+async def ask_window(base_url: str, model: str, key: str = "") -> ModelWindow | None:
     """Ask the server of a model: llama.cpp, vLLM, LM Studio, or Ollama behind its `/v1` endpoint.
 
     Args:
         base_url: The address of the API, with `/v1`.
         model: The model's name.
+        key: What the requests to the API carry, too.
     """
     import aiohttp
 
     root = base_url.rstrip("/").removesuffix("/v1")
     asks: Sequence[Callable[..., Awaitable[ModelWindow | None]]] = (_vllm, _llama, _lm_studio, _ollama)
     options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=TIMEOUT), "trust_env": False}
+    if key:
+        options["headers"] = {"Authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(**options) as session:
-        answers = await asyncio.gather(*(ask(session, root, model) for ask in asks))
-    return next((answer for answer in answers if answer is not None), None)
+        tasks = [asyncio.ensure_future(ask(session, root, model)) for ask in asks]
+        done, late = await asyncio.wait(tasks, timeout=TIMEOUT)
+        for task in late:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return next((found for task in tasks if task in done and (found := task.result()) is not None), None)
+
+
+def size_in(fields: Mapping[str, Any], key: str) -> int:
+    """Return a window that a server names; 0 for a number that can be none."""
+    size = number_in(fields, key)
+    return size if LEAST_WINDOW <= size <= LARGEST_WINDOW else 0
 
 
 async def fetch(
@@ -107,7 +121,7 @@ async def fetch(
 async def _vllm(session: aiohttp.ClientSession, root: str, model: str) -> ModelWindow | None:
     listing = await fetch(session, f"{root}/v1/models")
     for entry in objects_in(listing, "data"):
-        if text_in(entry, "id") == model and (tokens := number_in(entry, "max_model_len")):
+        if text_in(entry, "id") == model and (tokens := size_in(entry, "max_model_len")):
             return ModelWindow(tokens=tokens, source="`max_model_len` of the server")
     return None
 
@@ -118,7 +132,7 @@ async def _llama(session: aiohttp.ClientSession, root: str, model: str) -> Model
     # A router with several models needs the name, and must not load a model for this question.
     for query in (f"?model={quote(model, safe='')}&autoload=false", ""):
         props = await fetch(session, f"{root}/props{query}")
-        if tokens := number_in(object_in(props, "default_generation_settings"), "n_ctx"):
+        if tokens := size_in(object_in(props, "default_generation_settings"), "n_ctx"):
             return ModelWindow(tokens=tokens, source="`n_ctx` of the server")
     return None
 
@@ -129,11 +143,11 @@ async def _lm_studio(session: aiohttp.ClientSession, root: str, model: str) -> M
         if model not in {text_in(entry, "key"), text_in(entry, "id")}:
             continue
         loaded = [
-            number_in(object_in(one, "config"), "context_length")
+            size_in(object_in(one, "config"), "context_length")
             for one in objects_in(entry, "loaded_instances")
         ]
         tools = object_in(entry, "capabilities").get("trained_for_tool_use")
-        if tokens := min(filter(None, loaded), default=number_in(entry, "max_context_length")):
+        if tokens := min(filter(None, loaded), default=min(size_in(entry, "max_context_length"), UNLOADED)):
             return ModelWindow(tokens=tokens, source="LM Studio", tools=tools is not False)
     return None
 
@@ -146,18 +160,18 @@ async def _ollama(session: aiohttp.ClientSession, root: str, model: str) -> Mode
     if not about:
         return None
     loaded = [
-        number_in(entry, "context_length")
+        size_in(entry, "context_length")
         for entry in objects_in(running, "models")
         if model in {text_in(entry, "name"), text_in(entry, "model")}
     ]
-    tokens = next(filter(None, loaded), 0) or set_window(about) or OLLAMA_DEFAULT
+    tokens = next(filter(None, loaded), 0) or set_window(about) or UNLOADED
     return ModelWindow(tokens=tokens, source="Ollama's `/v1` endpoint", tools=calls_tools(about))
 
 
 def set_window(about: Mapping[str, Any]) -> int:
     """Return the `num_ctx` that the file of an Ollama model sets; 0 if it sets none."""
-    found = re.search(r"^num_ctx\s+(\d+)", text_in(about, "parameters"), re.MULTILINE)
-    return int(found[1]) if found else 0
+    found = re.search(r"^num_ctx\s+(\d{1,12})\s*$", text_in(about, "parameters"), re.MULTILINE)
+    return size_in({"num_ctx": int(found[1])}, "num_ctx") if found else 0
 
 
 def calls_tools(about: Mapping[str, Any]) -> bool:

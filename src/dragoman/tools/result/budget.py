@@ -82,6 +82,8 @@ def tokens_at_most(text: str) -> int:
     """
     kinds = (" " + text).encode("utf-8", "surrogatepass").translate(_KINDS)
     words = sum(map(kinds.count, _WORD_STARTS)) * 1.25 + kinds.count(b"lllllll")
+    # What is no word is split into short pieces, and rows of spaces into some.
+    words += 6 * kinds.count(b"l" * 21) + kinds.count(b"    ") / 2
     capitals = (kinds.count(b"U") - kinds.count(b"Ul")) * 0.45
     marks = kinds.count(b"d") + 0.8 * kinds.count(b"m")
     others = 1.5 * kinds.count(b"e") + 2.2 * kinds.count(b"w") + 4 * kinds.count(b"x")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SEARCH = "search_tools"
 CALL = "call_tool"
+RUN_CODE = "run_code"
+"""The tool that runs programs."""
 MAX_FOUND = 20
 FOUND = 5
 """Tools that a search returns for each request, unless another number is asked for."""
