@@ -56,7 +56,7 @@ Results are written to stdout; progress, warnings and errors to stderr. An error
 
 def page() -> str:
     """Return the page for the current program."""
-    context = click.Context(cli, info_name="dragoman")
+    context = click.Context(cli, info_name="dragoman", **cli.context_settings)
     parts = [HEAD, "Every command takes:\n", _options(cli, shared=True)]
     parts += _commands(cli, context)
     parts += ["## Exit codes\n", _exit_codes()]
@@ -110,7 +110,7 @@ def _options(command: click.Command, *, shared: bool) -> str:
     for parameter in command.params:
         if not isinstance(parameter, click.Option) or (parameter.name in SHARED) is not shared:
             continue
-        record = parameter.get_help_record(click.Context(command))
+        record = parameter.get_help_record(click.Context(command, **cli.context_settings))
         if record is not None:
             name, text = (part.replace("|", "\\|") for part in record)
             rows.append(f"| `{name}` | {text} |")

@@ -25,7 +25,7 @@ SHARED = {parameter.name for parameter in cli.params}
 
 def page() -> str:
     """Return the manual page."""
-    context = click.Context(cli, info_name="dragoman")
+    context = click.Context(cli, info_name="dragoman", **cli.context_settings)
     words = meanings()
     lines = [
         f'.TH DRAGOMAN 1 "" "dragoman {VERSION}" "User Commands"',

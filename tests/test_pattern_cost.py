@@ -29,7 +29,7 @@ import pytest
 from tests.stopwatch import STOPWATCH, Stopwatch
 
 from dragoman.errors import DragomanError
-from dragoman.trust import readings
+from dragoman.trust import readings, sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,9 +54,14 @@ DEPENDENT = {
         ("A_MCP_(?:(?P<s>[A-Z0-9_]+)_)??(?P<k>SERVER_URL|TIMEOUT)", "fullmatch")
     ],
     "dragoman.agent.code.stubs:f'\\\\b{word}\\\\b'": [(r"\bword\b", "search")],
-    "dragoman.cli.options:f'`dragoman {known}(?!-|import\\\\b)'": [
-        (r"`dragoman (?:--(?:profile|config) (?:'[^']*'|[^\s'`]+) )*(?!-|import\b)", "sub")
+    "dragoman.cli.options:f'`dragoman {known}(?!-|import\\\\b|[^`]* --profile )'": [
+        (r"`dragoman (?:--(?:profile|config) (?:'[^']*'|[^\s'`]+) )*(?!-|import\b|[^`]* --profile )", "sub")
     ],
+    "dragoman.trust.sandbox:f'(?<![a-z]){word}(?![a-z])'": [(r"(?<![a-z])kube\w*|k8s(?![a-z])", "search")],
+    "dragoman.trust.sandbox:re.escape(name).replace('\\\\*', '.*')": [
+        (r"(?is)\.config/.*chrom.*", "fullmatch")
+    ],
+    "dragoman.trust.sandbox:pattern": [(one.pattern, "finditer") for one in sandbox._DENIED],
     "dragoman.cli.known:f'(?<![\\\\w-]){re.escape(name)}(?![\\\\w-])'": [
         (r"(?<![\w-])name(?![\w-])", "search")
     ],

@@ -76,7 +76,7 @@ def test_a_first_use_imports_no_sdk(name: str) -> None:
 DAILY = (
     "from_config connect_all start close shutdown started settings wait_ready tools registry call map status metrics logs "
     "events call_log add remove restart enable disable reload resources read prompts prompt instructions subscribe "
-    "unsubscribe as_user user users trust_project"
+    "unsubscribe as_user user users trust_project toolset"
 )
 FACETS = {
     "auth": "login begin complete logout",

@@ -10,6 +10,7 @@ import pytest
 
 from dragoman import McpManager, ServerSpec, ServerState, Settings, Stdio, ToolUnavailableError
 from dragoman.events import ToolsChanged
+from dragoman.tools.registry import finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,10 +170,8 @@ async def test_failed_listing_is_not_remembered_as_none(server: Make, listed: Ma
     with anyio.fail_after(20):
         await run_once(server("unlisted", "unlisted.py", "refuse"))
         async with McpManager([server("unlisted", "unlisted.py", "refuse")]) as mcp:
-            assert (
-                mcp._parts.catalog._recall(mcp._parts.supervisors["unlisted"].spec, "{tool}", starts=True)
-                is None
-            )
+            spec = mcp._parts.supervisors["unlisted"].spec
+            assert finished(mcp._parts.catalog._recalling(spec, "{tool}", starts=True)) is None
 
 
 async def test_tool_that_was_rejected_is_not_remembered(server: Make) -> None:

@@ -51,6 +51,10 @@ ELSEWHERE = {
     "map TOOL rows.csv --out results.csv": 'unit/cli/commands/test_map.py::"--out", "out.csv"',
     "trust pin {}{}": 'behaviour/test_cli_pins.py::"trust", "pin"',
     "completion bash": "unit/cli/test_completing.py::bash",
+    "completion powershell | Out-String | Invoke-Expression": "unit/cli/test_completing.py::powershell",
+    "completion powershell | Out-String | Invoke-Expression # in $PROFILE": (
+        "unit/cli/test_completing.py::powershell"
+    ),
     "completion zsh": "unit/cli/test_completing.py::zsh",
     "completion fish > ~/.config/fish/completions/dragoman.fish": "unit/cli/test_completing.py::fish",
 }

@@ -22,6 +22,7 @@ from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES
 from dragoman.struct import asdict
 from dragoman.trust.limits import Limits
 from dragoman.trust.policy import read_policy
+from dragoman.trust.toolsets import find_toolset
 
 PAGE = (ROOT / "docs/configuration.md").read_text("utf-8")
 PYTHON = blocks("python", (ROOT / "docs/configuration.md").read_text("utf-8"))
@@ -117,7 +118,7 @@ def test_the_python_block_runs_as_it_stands() -> None:
 
 
 def test_the_toml_block_is_understood() -> None:
-    attribution, listed, by_tool, policy = TOML
+    attribution, listed, by_tool, policy, selection = TOML
     for fallback in (f"{listed}", f'[mcp.servers.law]\ncommand = "true"\n{by_tool}'):
         Path("dragoman.toml").write_text(fallback, "utf-8")
         assert (list(load().problems), "mirror" in load().servers[0].fallback_names) == ([], True)
@@ -127,6 +128,8 @@ def test_the_toml_block_is_understood() -> None:
     (said,) = settings.policy
     read = read_policy(said.data, scope=said.scope)
     assert (read.default, len(read.rules), read.problems) == ("ask", 4, [])
+    Path("dragoman.toml").write_text(selection, "utf-8")
+    assert find_toolset(load().replace(trusts_project=True), "review")["deny"] == ["github:delete_*"]
 
 
 def test_the_documented_limits_are_all_there_with_their_defaults() -> None:

@@ -52,6 +52,15 @@ def conversations(draw: Any) -> tuple[list[Message], Message]:
     return [*messages, last, *tail], last
 
 
+def fitted(sent: SentMessages, question: Message, room: int) -> int:
+    shorter = sent.shortened(question, room)
+    before = list(sent.messages)
+    assert sent.messages == before, "nothing is changed before it is taken"
+    if shorter.changed:
+        sent.take(shorter)
+    return shorter.changed
+
+
 @given(conversations(), st.integers(200, 4_000))
 def test_what_is_sent_fits_and_every_call_has_its_answer(
     talk: tuple[list[Message], Message], room: int
@@ -60,7 +69,7 @@ def test_what_is_sent_fits_and_every_call_has_its_answer(
     sent = SentMessages()
     sent.add(messages)
     before = sent.tokens
-    changed = sent.fit(question, room)
+    changed = fitted(sent, question, room)
     assert (changed == 0) == (before <= room)
     assert changed or sent.messages == messages
     assert question in sent.messages
@@ -77,7 +86,7 @@ def test_what_is_sent_fits_and_every_call_has_its_answer(
     bare = [message.replace(text="", parts=()) if message.role == "tool" else message for message in newest]
     least = sum(map(tokens_of, bare)) + tokens_of(Message(role="user", text=EARLIER))
     assert sent.tokens <= max(room, least)
-    assert sent.fit(question, max(room, sent.tokens)) == 0, "what was left out stays out"
+    assert fitted(sent, question, max(room, sent.tokens)) == 0, "what was left out stays out"
 
 
 @given(st.lists(LONG, min_size=2, max_size=8), st.integers(1, 3))
@@ -93,7 +102,8 @@ def test_what_a_search_said_of_a_tool_in_use_is_kept(results: list[str], number:
         call = ToolCall(id=f"c{at}", name=CALL, arguments=given, raw="{}")
         sent.add([Message(role="assistant", calls=[call])])
         sent.add([Message(role="tool", call_id=call.id, name=CALL, text=result * 20)])
-    sent.fit(question, 400)
+    for room in (1_000, 400, 250):
+        fitted(sent, question, room)
     kept = "\n".join(message.text for message in sent.messages if message.name == SEARCH)
     assert f'tool_{number}: does it\n  arguments: {{"at": {number}}}' in kept
 

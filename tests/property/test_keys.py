@@ -292,7 +292,11 @@ def test_the_secrets_of_a_login_are_masked_everywhere() -> None:
 @pytest.mark.parametrize("name", keys(Settings))
 def test_a_setting_is_read_and_merged_as_declared(name: str) -> None:
     key = keys(Settings)[name]
-    samples: dict[str, Any] = {"policy": [{"action": "deny", "tool": "x"}], "limits": {"tools": 5}}
+    samples: dict[str, Any] = {
+        "policy": [{"action": "deny", "tool": "x"}],
+        "limits": {"tools": 5},
+        "toolsets": {"review": {"tools": ["fs:read_*"]}},
+    }
     value = samples[name] if name in samples else SAMPLES.get(name, sample(name, key))
 
     def layer(table: dict[str, Any], source: str) -> Layer:

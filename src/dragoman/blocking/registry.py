@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any, Self
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from dragoman.blocking.loop_thread import BlockingRunner
     from dragoman.blocking.tool import ToolDef
@@ -115,10 +115,6 @@ class ToolView(ToolSet):
     def __init__(self, it: AsyncToolView, runner: BlockingRunner) -> None:
         super().__init__(it, runner)
         self._async = it
-
-    def follow(self, rules: Callable[[], Mapping[str, Sequence[str]]]) -> Self:
-        """Take `allow` and `deny` from somewhere else from now on, whenever a tool is looked for."""
-        return self._runner.read(lambda: self._async.follow(rules))
 
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools in view that could be meant by an ambiguous name."""

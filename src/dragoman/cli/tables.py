@@ -155,7 +155,9 @@ def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     return notes
 
 
-_INSIDE = re.compile(r"\bdragoman (?:--\S+ \S+ )*(login|doctor) (?!--)('[^']*'|[^\s`]+)(?: --with-token)?")
+_INSIDE = re.compile(
+    r"\bdragoman (?:--[a-z]{1,20} [^\s`]{1,99} ){0,4}(login|doctor) (?!--)('[^']*'|[^\s`]+)(?: --with-token)?"
+)
 
 
 def in_session(text: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -274,13 +273,14 @@ class GatewayApp:
             return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
         is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))
         base = "/sse" if is_sse else self._path
-        toolset = re.fullmatch(rf"/toolsets/([^/]+){re.escape(self._path)}", path)
-        if toolset is None and path != base and not path.startswith(f"{base}/"):
+        start, _, name = path.removesuffix(self._path).rpartition("/")
+        toolset = name if start == "/toolsets" and path.endswith(self._path) else ""
+        if not toolset and path != base and not path.startswith(f"{base}/"):
             return _NOT_FOUND
         try:
             view = (
-                endpoint.gateway.toolset(toolset[1])
-                if toolset is not None
+                endpoint.gateway.toolset(toolset)
+                if toolset
                 else endpoint.gateway.view(path[len(base) + 1 :] or None)
             )
         except (UnknownServerError, ConfigError):

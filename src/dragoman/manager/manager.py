@@ -38,7 +38,8 @@ from dragoman.server.protocol.context import with_headers
 from dragoman.storage.spellings import Spellings
 from dragoman.tools.names import use_spelling
 from dragoman.tools.registry import ToolRegistry
-from dragoman.trust.toolsets import find_toolset, toolset_now
+from dragoman.tools.view import ToolView
+from dragoman.trust.toolsets import toolset_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.server.sharing import SharedConnections
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.view import ToolView
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
@@ -392,8 +392,7 @@ class McpManager:
 
     def toolset(self, name: str) -> ToolView:
         """Return a toolset of the configuration as a live view; raise `ConfigError` if there is none."""
-        find_toolset(self.settings, name)
-        return self.registry.view().follow(lambda: toolset_now(self.settings, name))
+        return ToolView(self.registry, follows=toolset_of(lambda: self.settings, name))
 
     async def call(
         self,

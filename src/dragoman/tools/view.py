@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from dragoman.errors import UnknownToolError
 from dragoman.suggest import suggest
@@ -123,19 +123,20 @@ class ToolView(ToolSet):
     """The tools of a registry that one agent may see and call."""
 
     def __init__(
-        self, registry: ToolRegistry, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
+        self,
+        registry: ToolRegistry,
+        *,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
+        follows: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
+        """Make a view; `follows` returns `allow` and `deny` whenever a tool is looked for."""
         self.registry = registry
         """The registry that this is a view of."""
         self._allow = None if allow is None else _rules(allow)
         self._deny = _rules(deny)
-        self._follows: Callable[[], Mapping[str, Sequence[str]]] | None = None
+        self._follows = follows
         self._exports: dict[tuple[str, bool], tuple[Export, Export]] = {}
-
-    def follow(self, rules: Callable[[], Mapping[str, Sequence[str]]]) -> Self:
-        """Take `allow` and `deny` from somewhere else from now on, whenever a tool is looked for."""
-        self._follows = rules
-        return self
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""

@@ -13,7 +13,7 @@ from dragoman.errors import ConfigError
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dragoman.model import Settings, Statement
 
@@ -89,9 +89,14 @@ def find_toolset(settings: Settings, name: str) -> Toolset:
     raise ConfigError(msg, hint=f"did you mean {' or '.join(near)}?" if near else listed)
 
 
-def toolset_now(settings: Settings, name: str) -> Toolset:
-    """Return a toolset; one that is gone, or cannot be read, has no tools."""
-    return toolsets(settings).get(name) or Toolset(allow=[], deny=[])
+def toolset_of(settings: Callable[[], Settings], name: str) -> Callable[[], Toolset]:
+    """Return what gives a toolset as it is now; one that goes, or cannot be read any more, has no tools.
+
+    Raises:
+        ConfigError: No toolset has this name now.
+    """
+    find_toolset(settings(), name)
+    return lambda: toolsets(settings()).get(name) or Toolset(allow=[], deny=[])
 
 
 def _in_effect(settings: Settings) -> Iterator[Statement]:

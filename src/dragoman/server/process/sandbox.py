@@ -68,8 +68,9 @@ _OUTERMOST = 6
 """How many folders up the project of a script is looked for."""
 _PATH = re.compile(r"(?:[\w+.-]{1,30}:/?/?)?(?=[~/])([~/][^\0]*)")
 """A path alone, or behind the scheme of an address: `file://`, `sqlite:///`."""
-_IMPORT = re.compile(rb"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.MULTILINE)
-_RUNS = re.compile(rb"/[^\s'\"$;|&<>()]+/(?:python[\d.]*|node|deno|bun|ruby|java)\b")
+_IMPORT = re.compile(rb"^[ \t]{0,40}(?:from|import)[ \t]{1,8}([A-Za-z_]\w{0,80})", re.MULTILINE)
+_WORD = rb"[^\s'\"$;|&<>()]"
+_RUNS = re.compile(rb"(?<!%b)/%b{1,400}/(?:python[\d.]{0,9}|node|deno|bun|ruby|java)\b" % (_WORD, _WORD))
 _STANDARD = frozenset({"re", "sys", "importlib", "os"})
 _warned: set[str] = set()
 _looking = Lock()
