@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agent.compaction import EARLIER, SentMessages, tokens_of
+from dragoman.agent.compaction import EARLIER, LEFT_OUT, SentMessages, tokens_of
 from dragoman.agent.messages import Message, ToolCall
 from dragoman.model import Part
 from dragoman.tools.result.budget import tokens_at_most
@@ -81,9 +81,10 @@ def test_what_is_sent_fits_and_every_call_has_its_answer(
             assert not asked, "a call lost its answer"
             asked = [call.id for call in message.calls]
     assert not asked
-    # What cannot be left out: the question, the calls of the newest turn, and a notice.
+    # What cannot be left out: the question, the calls of the newest turn, and that something is missing.
     newest = sent.messages[sent.messages.index(question) :]
-    bare = [message.replace(text="", parts=()) if message.role == "tool" else message for message in newest]
+    left_out = LEFT_OUT.format(size=1_000)
+    bare = [one.replace(text=left_out, parts=()) if one.role == "tool" else one for one in newest]
     least = sum(map(tokens_of, bare)) + tokens_of(Message(role="user", text=EARLIER))
     assert sent.tokens <= max(room, least)
     assert fitted(sent, question, max(room, sent.tokens)) == 0, "what was left out stays out"

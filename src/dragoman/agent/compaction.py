@@ -146,6 +146,8 @@ class Shortened:
     def cut_newest(self, room: int) -> None:
         """Cut the results that the model has not read yet: those that are longer than an equal share."""
         long = [at for at in self._kept if at > self._newest and self._kept[at].role == "tool"]
+        if not self._changed <= self._kept.keys():
+            room -= tokens_of(Message(role="user", text=EARLIER))
         while long and sum(self._sizes.values()) > room:
             others = sum(size for at, size in self._sizes.items() if at not in long)
             share = max(0, room - others) // len(long)
