@@ -42,6 +42,7 @@ STORES = """
 .mcp-auth .claude.json .claude/.credentials.json .codex/auth.json .codex/.credentials.json
 .gemini/oauth_creds.json .gemini/mcp-oauth-tokens*.json .gemini/.env .copilot .config/github-copilot
 .config/Code .config/Code*Insiders .config/VSCodium .config/Cursor .config/Windsurf .config/Claude
+.codex/config.toml .gemini/settings.json .config/opencode .kode.json .codeium .mcp.json .rrclaw
 .config/zed .local/share/zed .cursor/mcp.json .continue .local/share/opencode/auth.json
 .local/share/opencode/mcp-auth.json .config/goose .kiro .aws-sam
 """.split()
@@ -49,7 +50,10 @@ STORES = """
 STARTUP_FILES = """
 .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin
 .zlogout .xprofile .xinitrc .xsessionrc .config/fish .config/autostart .config/systemd .config/environment.d
-.gitconfig .config/git .local/bin bin
+.gitconfig .config/git .local/bin bin .kshrc .cshrc .tcshrc .login .xonshrc .xsession .pam_environment
+.config/zsh .config/nushell .config/powershell .config/plasma-workspace .local/share/systemd
+.local/share/dbus-1 .local/lib .vimrc .vim .config/nvim .emacs .emacs.d .config/emacs .claude/settings.json
+.claude/hooks .inputrc .config/xonsh
 """.split()
 """What others run later: writing there would lead out of the sandbox. `credentials` lets a server read it."""
 
@@ -103,6 +107,8 @@ NEEDS: Sequence[tuple[str, str]] = (
 )
 """Words in an entry's command, and the store that such a server needs by nature."""
 
+HERE = "/"
+"""In a tree: what holds for what it does not name at this place."""
 Tree: TypeAlias = dict[str, Any]
 """Paths by their parts; a text at the end says what holds below: `""` nothing, `"r"` reading."""
 
@@ -126,6 +132,10 @@ def rules_of(sandbox: SandboxLevel | Sandbox | None) -> Rules:
     if level not in LEVELS:
         msg = f"`sandbox` is one of {', '.join(LEVELS)}, not {level!r}"
         raise ValueError(msg)
+    for name in ("read", "write"):
+        if not isinstance(table.get(name, ()), list | tuple):
+            msg = f"`{name}` of a sandbox is a list of paths"
+            raise TypeError(msg)
     return Rules(
         level=level,
         read=table.get("read", ()),
@@ -223,13 +233,22 @@ def add_path(tree: Tree, path: str, said: str | Tree = "") -> bool:
         if inner == "":
             return False
         if not isinstance(inner, dict):
-            inner = tree[part] = {}  # Below what may be read there is something stricter.
+            inner = tree[part] = {HERE: inner}  # Below what may be read there is something stricter.
         tree = cast("Tree", inner)
     before = tree.get(last)
-    if before == "" or before == said or (isinstance(before, dict) and said == "r"):
+    if before == "" or before == said:
         return False
+    if isinstance(before, dict) and said == "r":
+        inside = cast("Tree", before)
+        is_new = inside.get(HERE) != "r"
+        inside[HERE] = "r"
+        return is_new
     if isinstance(before, dict) and isinstance(said, dict):
-        changed = {name for name, one in said.items() if add_path(cast("Tree", before), name, one)}
+        inside = cast("Tree", before)
+        changed = {name for name, one in said.items() if name != HERE and add_path(inside, name, one)}
+        if said.get(HERE) == "r" != inside.get(HERE):
+            inside[HERE] = "r"
+            return True
         return bool(changed)
     tree[last] = said
     return True

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman.trust.sandbox import (
+    HERE,
     Tree,
     add_path,
     below,
@@ -84,9 +85,13 @@ def test_of_two_entries_for_a_path_the_stricter_one_holds() -> None:
     assert add_path(tree, "/h/.config/gh")
     assert not add_path(tree, "/h/.config", "r")
     assert not add_path(tree, "/h/.config/gh/hosts.yml", "r")
-    assert tree == {"h": {".config": {"gh": ""}}}
+    assert tree == {"h": {".config": {HERE: "r", "gh": ""}}}
     assert add_path(tree, "/h", {".ssh": ""})
-    assert tree["h"] == {".config": {"gh": ""}, ".ssh": ""}
+    assert tree["h"] == {".config": {HERE: "r", "gh": ""}, ".ssh": ""}
+    later: Tree = {}
+    assert add_path(later, "/h/.config/gh")
+    assert add_path(later, "/h/.config", "r")
+    assert later == {"h": {".config": {HERE: "r", "gh": ""}}}
     assert add_path(tree, "/h")
     assert tree == {"h": ""}
 

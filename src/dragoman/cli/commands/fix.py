@@ -53,7 +53,7 @@ def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixReport]:
             continue
         if not diff:
             continue
-        agreed = _ask(options, name, diff)
+        agreed = _ask(options, name, diff, opens_sandbox="sandbox" in values)
         if agreed:
             write.change_values(target, name, spec.origin.pointer, values)
         shown = mask_diff(diff)
@@ -70,11 +70,12 @@ def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixReport]:
     return done
 
 
-def _ask(options: Options, name: str, diff: str) -> bool:
+def _ask(options: Options, name: str, diff: str, *, opens_sandbox: bool) -> bool:
     if not options.json:
         click.echo(f"\nFix for `{output.one_line(name)}`:")
         show_diff(diff)
-    if options.yes:
+    # What a server printed must not open its sandbox without a person.
+    if options.yes and not opens_sandbox:
         return True
     return not options.json and _can_ask() and click.confirm("Write it?", default=False)
 

@@ -71,10 +71,11 @@ def translate(entry: Entry) -> None:
     """Gather the sandbox, of which a part may stand at the top of the file."""
     dialect.rename(entry)
     table = entry.fields.pop("sandbox", None)
-    if entry.fields.pop("sandboxEnabled", None) is not True:
-        return  # The rest says nothing then.
+    if entry.fields.pop("sandboxEnabled", None) in (None, False):
+        return  # The rest says nothing then. What is no boolean means a sandbox, too.
     for more in (table_at(entry.document, ("sandbox",)), table):
-        given = cast("dict[str, Any]", more) if isinstance(more, dict) else {}
+        given = dict(cast("dict[str, Any]", more)) if isinstance(more, dict) else {}
+        given.pop("level", None)  # No key of this host: it would switch the sandbox off.
         entry.fields["sandbox"] = {"level": "strict", **entry.fields.get("sandbox", {}), **given}
     entry.spellings["sandbox"] = "sandboxEnabled"
 

@@ -38,15 +38,16 @@ TRUNCATES, PORTS, SCOPES = 3, 4, 6
 """The versions from which on truncating, ports, and signals can be refused."""
 
 _SYSTEMS = {
-    "x86_64": (0xC000003E, {"socket": 41, "listen": 50, "sendto": 44, "sendmsg": 46, "sendmmsg": 307}),
-    "aarch64": (0xC00000B7, {"socket": 198, "listen": 201, "sendto": 206, "sendmsg": 211, "sendmmsg": 269}),
+    "x86_64": (0xC000003E, (41, 53, 50, 44, 46, 307)),
+    "aarch64": (0xC00000B7, (198, 199, 201, 206, 211, 269)),
 }
-"""The number of the architecture, and those of system calls."""
+"""The number of the architecture, and those of the system calls in `_CALLS`."""
+_CALLS = ("socket", "socketpair", "listen", "sendto", "sendmsg", "sendmmsg")
 _IO_URING_SETUP = 425
 _X32 = 0x40000000
 _FAST_OPEN = 0x20000000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _TCP = 1, 6
+_STREAM, _DATAGRAM, _TCP = 1, 2, 6
 _KIND_MASK = 0xF
 _ALLOW, _REFUSE, _ABSENT = 0x7FFF0000, 0x00050000 | 13, 0x00050000 | 38
 
@@ -140,7 +141,8 @@ def _filter(network: str, sockets: str) -> None:
     if not has_filters():
         msg = "system calls cannot be filtered on this machine"
         raise OSError(38, msg)
-    architecture, numbers = _SYSTEMS[os.uname().machine]
+    architecture, all_numbers = _SYSTEMS[os.uname().machine]
+    numbers: dict[str, int] = dict(zip(_CALLS, all_numbers, strict=True))
     program = [
         *(_do(_LOAD, _ARCHITECTURE), _do(_EQUALS, architecture, 1), _do(_RETURN, _REFUSE)),
         *(_do(_LOAD, _NUMBER), _do(_AT_LEAST, _X32, 0, 1), _do(_RETURN, _REFUSE)),
@@ -148,6 +150,11 @@ def _filter(network: str, sockets: str) -> None:
         *(_do(_EQUALS, _IO_URING_SETUP, 0, 1), _do(_RETURN, _ABSENT)),
         *_on(numbers["socket"], _socket_rules(network, sockets)),
     ]
+    if sockets != "on":
+        # A pair of datagram sockets can send to named ones, too.
+        kind = [_do(_LOAD, 16 + 8), _do(_MASK, _KIND_MASK)]
+        datagram = [*kind, _do(_EQUALS, _DATAGRAM, 0, 1), _do(_RETURN, _REFUSE)]
+        program += _on(numbers["socketpair"], datagram)
     if network not in ("on", "off"):
         # Sending with this flag connects, and Landlock does not see it.
         for name, argument in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):

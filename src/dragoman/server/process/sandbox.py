@@ -38,6 +38,7 @@ from dragoman.trust.sandbox import (
     DEVICES,
     ETC,
     FILE_VARIABLES,
+    HERE,
     LAUNCHERS,
     RUNTIMES,
     STARTUP_FILES,
@@ -105,6 +106,7 @@ def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
         raise ConfigError(msg) from error
     if rules == Rules(level="off") or is_program(stdio.command, CONTAINERS, os.environ, stdio.env):
         return order
+    _check_files(stdio, order, name)
     order = order._replace(box=_filters(rules))
     if not _is_kept(rules, name) or rules.level == "off":
         return order
@@ -114,6 +116,20 @@ def confine(stdio: Stdio, order: StartOrder, name: str) -> StartOrder:
         )
     with _looking:
         return _Grants(stdio, rules, order, name).confined()
+
+
+def _check_files(stdio: Stdio, order: StartOrder, name: str) -> None:
+    """Refuse files that we open for a server through a link that it could have made.
+
+    Raises:
+        ConfigError: `env_file` or `log_file` is such a file.
+    """
+    here = os.path.abspath(order.cwd or ".")
+    for key, file in [*(("env_file", one) for one in stdio.env_file), ("log_file", stdio.log_file or "")]:
+        path = os.path.normpath(os.path.join(here, file)) if file else ""
+        if path and _is_bent(path, [here, str(Path.home())]):
+            msg = f"`{key}` of server `{name}` leads through a link that the server could have made"
+            raise ConfigError(msg, hint=f"name the file itself: {os.path.realpath(path)}")
 
 
 def denial_hint(spec: ServerSpec, text: str) -> str:
@@ -135,6 +151,8 @@ def denial_hint(spec: ServerSpec, text: str) -> str:
         if not is_ours or f"{home}/".startswith(f"{wanted.rstrip('/')}/"):
             continue
         shown = f"~{wanted[len(home) :]}" if wanted.startswith(f"{home}/") else wanted
+        if _said_of(_own_folders(), os.path.realpath(wanted)) is not None:
+            continue  # These are never granted.
         # What may be read already was to be written.
         key = "write" if writes or shown in rules.read or not os.path.lexists(path) else "read"
         return f"its sandbox refuses `{said}`; {_to_allow(stdio, spec.name, key, shown)}"
@@ -224,6 +242,8 @@ class _Grants:
         """Another home directory that the entry chooses."""
         self._private = home_of(stdio, name)
         self._tree = _stores(frozenset({self._home, os.path.realpath(Path.home()), *_own_home()}))
+        self._own = [self._here]
+        """Where the server could have made a link itself: nothing is granted through one."""
         self._words = dict[str, Access]()
         self._links: set[str] = set()
         self._again = True
@@ -235,6 +255,9 @@ class _Grants:
             self._here = cwd = str(self._private)
         for folder in (self._private, self._private.with_name("tmp")):
             private_folder(folder)
+        self._own += map(self._absolute, [*self._rules.write, *filter(None, [self._other_home])])
+        self._own += filter(None, map(self._env.get, CACHE_VARIABLES))
+        self._own += [path for path, access in self._packages() if access == "w"]
         while self._again:
             # A link to a store adds its target to the stores: then everything is looked at once more.
             self._again = False
@@ -292,10 +315,12 @@ class _Grants:
             self._give(path, access, explicit=True)
         if self._other_home:
             self._give(self._other_home, "w", explicit=True)
-        for path in self._rules.read:
-            self._give(self._absolute(path), "r", _own_folders(), explicit=True)
-        for path in self._rules.write:
-            self._give(self._absolute(path), "w", _own_folders(), explicit=True)
+        rules: Sequence[tuple[Access, Sequence[str]]] = (("r", self._rules.read), ("w", self._rules.write))
+        for access, paths in rules:
+            for path in map(self._absolute, paths):
+                # A store can be named, but no link leads to one, to home or to what is above it.
+                is_itself = os.path.realpath(path) == path
+                self._give(path, access, _own_folders() if is_itself else None, explicit=is_itself)
 
     # What the entry means
 
@@ -332,7 +357,7 @@ class _Grants:
             for one in {path, os.path.realpath(path)}:
                 folder = whole = os.path.dirname(one)
                 prefix = os.path.dirname(folder)
-                if os.path.basename(folder) in ("bin", "sbin", "shims"):
+                if os.path.basename(folder) in ("bin", "sbin", "shims") and _is_prefix(prefix, self._home):
                     whole = prefix
                 # In a folder that everyone may write to, such as /tmp, nothing else belongs to it.
                 is_shared = bool(os.stat(whole).st_mode & stat.S_ISVTX)
@@ -346,15 +371,23 @@ class _Grants:
         if not text.startswith(b"#!"):
             return []
         found = [os.fsdecode(word) for word in text[2:].partition(b"\n")[0].split()]
+        found, rest = found[:1], found[1:]
         if found and found[0].endswith("/env"):
-            found += [shutil.which(word, path=self._env.get("PATH")) or word for word in found[1:2]]
+            found += [shutil.which(word, path=self._env.get("PATH")) or word for word in rest[:1]]
         # A shell often only starts an interpreter by its path; so do scripts of pip whose own is too long.
         in_shell = _RUNS.findall(text) if found and found[0].endswith("sh") else []
-        return [*found, *map(os.fsdecode, in_shell)]
+        told = [*found, *map(os.fsdecode, in_shell)]
+        # The server may have written that line itself: at home, only interpreters are believed.
+        return [one for one in told if _is_prefix(os.path.dirname(os.path.dirname(one)), self._home)]
 
     def _scripts(self) -> list[str]:
-        found = [self._absolute(arg) for arg in self._stdio.args if not arg.startswith("-")]
-        return [path for path in found if os.path.isfile(path)][:3]
+        """Return the file that an interpreter or a launcher is given to run; other files are data."""
+        words = [arg for arg in self._stdio.args if not arg.startswith("-")]
+        if Path(self._program).stem.lower() in ("uv", "npm", "pnpm", "yarn"):
+            words = [word for word in words if word not in ("run", "exec", "tool")]
+        path = self._absolute(words[0]) if words else ""
+        is_bent = _is_bent(path, [self._here]) if path else True
+        return [path] if os.path.isfile(path) and not is_bent else []
 
     def _packages(self) -> Iterator[tuple[str, Access]]:
         """Yield the folders of the server's own package, and those of what it needs."""
@@ -399,7 +432,10 @@ class _Grants:
         What the entry names (`explicit`) may be in a store itself.
         """
         real = os.path.realpath(path)
-        if not os.path.exists(real) or (tree is None and not explicit and self._is_above_home(real)):
+        if not os.path.exists(real) or (tree is None and self._is_above_home(real)):
+            return
+        if path != real and _is_bent(path, self._own):
+            _warn(f"`{path}` is not granted: it leads through a link that the server could have made")
             return
         said = _said_of(tree or self._tree, real)
         if said == "r" and not explicit:
@@ -414,6 +450,7 @@ class _Grants:
     def _open(self, folder: str, tree: Tree, access: Access) -> None:
         """Grant the entries of a folder, without what the tree says otherwise about."""
         patterns = patterns_of(tree)
+        access = "r" if tree.get(HERE) == "r" else access
         try:
             entries = list(os.scandir(folder))
         except OSError:
@@ -481,7 +518,9 @@ def _said_of(tree: Tree, path: str) -> Tree | str | None:
     """Return what a tree says about a path."""
     said: Tree | str | None = tree
     for part in filter(None, path.split("/")):
-        said = below(said, part, patterns_of(said)) if isinstance(said, dict) else said
+        if isinstance(said, dict):
+            found = below(said, part, patterns_of(said))
+            said = "r" if found is None and said.get(HERE) == "r" else found
     return said
 
 
@@ -526,10 +565,20 @@ def _stores(homes: frozenset[str]) -> Tree:
         for path in paths:
             for home in homes:
                 add_path(tree, f"{home}/{path}", said)
+                for target in _targets(f"{home}/{path}") if "*" not in path else ():
+                    add_path(tree, target, said)
             for usual, base in moved.items():
                 if path.startswith(f"{usual}/"):
                     add_path(tree, f"{os.path.realpath(base)}{path[len(usual) :]}", said)
     return tree
+
+
+def _targets(path: str) -> Iterator[str]:
+    """Yield what a store leads to, if it is a link, or links in it do: people keep such files elsewhere."""
+    if os.path.islink(path):
+        yield os.path.realpath(path)
+    with suppress(OSError), os.scandir(path) as entries:
+        yield from (os.path.realpath(one.path) for one in entries if one.is_symlink())
 
 
 def _own_folders() -> Tree:
@@ -549,6 +598,14 @@ def _is_bent(path: str, own: Sequence[str]) -> bool:
         if os.path.islink(part) and any(f"{part}/".startswith(f"{one}/") for one in own if one != part):
             return True
     return False
+
+
+def _is_prefix(folder: str, home: str) -> bool:
+    """Return whether a folder belongs to an interpreter alone, as `~/.local` does not."""
+    if not folder.startswith(f"{home}/"):
+        return True
+    marks = ("pyvenv.cfg", "lib/node_modules", "conda-meta", "include", "lib/ruby", "lib/jvm")
+    return folder != f"{home}/.local" and any(os.path.exists(f"{folder}/{mark}") for mark in marks)
 
 
 def _start_of(path: str) -> bytes:

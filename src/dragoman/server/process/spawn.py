@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
 from dragoman.server.closing import uninterrupted
 from dragoman.server.process.environment import whole_environment
@@ -58,7 +58,7 @@ from dragoman.server.process.watchdog import (
 from dragoman.storage.files import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import ServerSpec, Transport
     from dragoman.server.process.watchdog import Running
@@ -406,7 +406,7 @@ class _Direct:
     def __init__(self, order: StartOrder, pipes: Sequence[int]) -> None:
         stdin, stdout, stderr = pipes
         self._process = subprocess.Popen(
-            guarded(order.argv, order.box),
+            guarded(order.argv, order.box, order.env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -437,11 +437,17 @@ class _Direct:
             os.close(self._descriptor)
 
 
-def guarded(argv: Sequence[str], box: Sequence[str] = ()) -> list[str]:
+def guarded(argv: Sequence[str], box: Sequence[str] = (), env: Iterable[str] = ()) -> list[str]:
     """Return a command that does what must happen to a server before it runs, where it is not our own fork.
 
     A child of the watchdog does the same in `watchdog_program._enter`.
+
+    Raises:
+        ConfigError: A variable of the server decides what our own programs load, before its sandbox is on.
     """
+    if box and (early := sorted(one for one in env if one.startswith(("LD_", "DYLD_", "GCONV_")))):
+        msg = f"the sandbox cannot be kept without the watchdog if `{early[0]}` is set"
+        raise ConfigError(msg, hint=f"remove `{early[0]}` from its `env`")
     with _spawner.once:
         prefix = _death_guard()
     if box:

@@ -663,3 +663,105 @@ async def test_a_script_in_a_shared_folder_does_not_bring_its_neighbours(home: P
     (tmp_path / "project").mkdir()
     stdio = Stdio(sys.executable, [str(shared / "serve.py")], sandbox="strict", cwd=str(tmp_path / "project"))
     assert "PermissionError" in await output_of(stdio)
+
+
+def granted(stdio: Stdio) -> dict[str, str]:
+    """Return what a start would be granted, by path."""
+    started = confine(stdio, watchdog.StartOrder([stdio.command], dict(os.environ), stdio.cwd, 0), "s")
+    return {word[1:]: word[0] for word in started.box if word[1:2] == "/"}
+
+
+def covers(grants: dict[str, str], path: Path, access: str = "rw") -> bool:
+    return any(f"{path}/".startswith(f"{one}/") and kind in access for one, kind in grants.items())
+
+
+@needs_landlock
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("target", [".ssh", "", "/"])
+def test_a_link_in_what_the_entry_grants_leads_to_no_store_and_not_to_home(
+    level: SandboxLevel, target: str, canaries: dict[str, str], home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "project/data").symlink_to(home / target)
+    table: Sandbox = {"level": level, "write": ["data"], "read": ["./data"]}
+    grants = granted(entry("1", level=table))
+    assert not covers(grants, Path(canaries["ssh key"]))
+    assert not covers(grants, Path(canaries["aws"]))
+    assert not covers(grants, home / ".bashrc", "w")
+
+
+@needs_landlock
+def test_what_the_server_wrote_itself_opens_no_other_folder(home: Path, tmp_path: Path) -> None:
+    project, other = tmp_path / "project", home / "other"
+    project.mkdir()
+    (other / "bin").mkdir(parents=True)
+    (other / "package.json").write_text("{}", "utf-8")
+    (other / "notes.txt").write_text("x", "utf-8")
+    (project / "config.json").symlink_to(other / "package.json")
+    (project / "run.py").write_text(f"#!{other}/bin/tool {other}/notes.txt\n", "utf-8")
+    for args in (["run.py", "config.json"], ["run.py", "--db", str(other / "notes.txt")]):
+        stdio = Stdio(sys.executable, args, sandbox="strict", cwd=str(project))
+        grants = granted(stdio)
+        assert not covers(grants, other / "package.json")
+        assert not covers(grants, other / "bin")
+    for name, value in (("HOME", str(home.parent)), ("npm_config_cache", str(home))):
+        stdio = Stdio("npx", ["x"], env={name: value}, sandbox="strict", cwd=str(project))
+        assert not covers(granted(stdio), other / "package.json")
+
+
+@needs_landlock
+def test_startup_files_with_a_store_inside_are_not_written(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    for name in (".config/fish/config.fish", ".config/git/config", ".config/fish/fish_history"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    grants = granted(entry("1", level="credentials"))
+    assert covers(grants, home / ".config/fish/config.fish")
+    assert not covers(grants, home / ".config/fish/config.fish", "w")
+    assert not covers(grants, home / ".config/git/config", "w")
+    assert not covers(grants, home / ".config/fish/fish_history")
+
+
+@needs_landlock
+def test_a_store_that_is_a_link_is_refused_under_strict_too(home: Path, tmp_path: Path) -> None:
+    (home / "dots/ssh").mkdir(parents=True)
+    (home / "dots/ssh/id_rsa").touch()
+    (home / ".ssh").symlink_to(home / "dots/ssh")
+    (home / ".aws").mkdir()
+    (home / "dots/aws").touch()
+    (home / ".aws/credentials").symlink_to(home / "dots/aws")
+    grants = granted(entry("1", level="strict", cwd=home / "dots"))
+    assert not covers(grants, home / "dots/ssh/id_rsa")
+    assert not covers(grants, home / "dots/aws")
+
+
+@needs_landlock
+def test_the_folder_of_a_program_is_not_all_of_local(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    tool = home / ".local/bin/tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\n", "utf-8")
+    tool.chmod(0o755)
+    (home / ".local/share/mail").mkdir(parents=True)
+    grants = granted(Stdio(str(tool), sandbox="strict", cwd=str(tmp_path / "project")))
+    assert covers(grants, tool)
+    assert not covers(grants, home / ".local/share/mail")
+
+
+@pytest.mark.parametrize("key", ["env_file", "log_file"])
+def test_a_file_that_we_open_is_not_reached_through_a_link(key: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/one").symlink_to(home / ".bashrc")
+    file: Any = [here("project/one")] if key == "env_file" else here("project/one")
+    with pytest.raises(ConfigError, match=f"`{key}` of server `s` leads through a link"):
+        granted(entry("1", level="credentials", **{key: file}))
+
+
+def test_a_text_is_no_list_of_paths(tmp_path: Path) -> None:
+    table: Any = {"level": "strict", "read": "~/other"}
+    with pytest.raises(ConfigError, match="is a list of paths"):
+        granted(entry("1", level=table, cwd=tmp_path))
+
+
+def test_without_the_watchdog_nothing_is_loaded_before_the_sandbox() -> None:
+    with pytest.raises(ConfigError, match="LD_PRELOAD"):
+        spawn.guarded(["true"], ["network=off"], {"LD_PRELOAD": "x.so"})
