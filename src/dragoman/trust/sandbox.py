@@ -291,13 +291,15 @@ def store_of(path: str, home: str) -> str:
     return path
 
 
-_QUOTED = r"['\"`‘]?(?P<path>~?/[^'\"`’\n:,]{1,1000})['\"`’]?"
+_QUOTED = r"['\"`‘]?(?<![\w/.~-])(?P<path>~?/[^'\"`’\n:,]{1,1000})['\"`’]?"
+_WORD = _QUOTED.replace("[^'", r"[^\s'")
+"""Where nothing before a path says that it begins, it has no spaces: else each word could be the start."""
 _DENIED = tuple(
     re.compile(pattern)
     for pattern in (
         rf"(?:EACCES|EPERM)[^\n]{{0,80}}?(?P<verb>\b[a-z]+\b) {_QUOTED}",
         rf"\[Errno (?:1|13)\] [^\n:]{{1,60}}: {_QUOTED}",
-        rf"(?P<verb>\b[a-z]+\b)? ?{_QUOTED}: (?i:permission denied|operation not permitted)",
+        rf"(?P<verb>\b[a-z]+\b)? ?{_WORD}: (?i:permission denied|operation not permitted)",
         rf"(?i:permission denied|operation not permitted|access denied)[^\n/~]{{0,60}}{_QUOTED}",
     )
 )
