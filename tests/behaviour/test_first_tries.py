@@ -260,7 +260,7 @@ async def test_a_required_argument_with_a_default_is_filled_in() -> None:
             await mcp.wait_ready()
             result = await mcp.call("mcp_browser_shot")
             assert result.text == '{"type": "png"}'
-            (change,) = result.meta["dragoman/mended"]
+            (change,) = result.meta["dragoman/coerced"]
             assert (change["path"], change["to"]) == ("type", '"png"')
             assert (await mcp.call("mcp_browser_shot", {"type": "jpeg"})).success
             wrong = await mcp.call("mcp_browser_shot", {"page": "one"})

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dragoman.tools.schema.validate import Validator
 
-COERCED = "dragoman/mended"
+COERCED = "dragoman/coerced"
 """The key in a result's `meta` for the changes to its arguments."""
 MAX_ROUNDS = 6
 """Each round fixes problems that the round before revealed, for instance inside a JSON string."""
