@@ -546,9 +546,10 @@ async def test_without_linux_a_server_ends_with_its_group_and_its_exit_code_is_t
     plain_posix: None, short_graces: None
 ) -> None:
     with anyio.fail_after(30):
-        child = await start(f"{LEAVES}raise SystemExit(7)", waits=False)
+        child = await start(f"{LEAVES}os.read(0, 1); raise SystemExit(7)", waits=False)
         left = int(os.read(child.stdout, 100).split()[1])
         assert watchdog_of(os.getpid()) == parent_of(child.pid)
+        os.write(child.stdin, b"\n")
         assert await asyncio.shield(child.exited) == 7
         assert identify(left) is not None
         await child.stop(closer(child))
