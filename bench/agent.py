@@ -9,7 +9,8 @@ import asyncio
 import time
 
 from dragoman import ToolDef, ToolRegistry
-from dragoman.agent.engine import AgentEngine, Budget
+from dragoman.agent.budget import Budget
+from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
 
 TOOLS = 100

@@ -10,7 +10,8 @@ TYPE_CHECKING = False  # not imported: light commands of the terminal start with
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from dragoman.agent.engine import AgentEngine, Budget
+    from dragoman.agent.budget import Budget
+    from dragoman.agent.engine import AgentEngine
     from dragoman.config.profiles import Profile
     from dragoman.diagnosis.doctor import Diagnosis, diagnose
     from dragoman.errors import (
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from dragoman.tools.registry import ToolRegistry
 
 _MODULES = {
-    "dragoman.agent.engine": ("AgentEngine", "Budget"),
+    "dragoman.agent.budget": ("Budget",),
+    "dragoman.agent.engine": ("AgentEngine",),
     "dragoman.config.profiles": ("Profile",),
     "dragoman.diagnosis.doctor": ("Diagnosis", "diagnose"),
     "dragoman.errors": (

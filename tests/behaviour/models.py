@@ -10,6 +10,8 @@ import pytest
 
 from dragoman.agent.messages import Answered, Message, ModelRequest
 from dragoman.agent.providers import ProviderError, RetryPolicy, open_provider
+from dragoman.agent.providers.local import KEYS as LOCAL_KEYS
+from dragoman.agent.providers.open import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import ModelEvent, Provider
 
 APIS = ("openai", "responses", "anthropic")
-KEYS = {"openai": "OPENAI_API_KEY", "responses": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+KEYS = {**VARIABLES, **LOCAL_KEYS}
 GUARD = 50.0
 """A guard against hangs, not a measurement."""
 QUICK = RetryPolicy(attempts=3, first=0)

@@ -17,7 +17,8 @@ import pytest
 from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
 from dragoman import McpManager, ServerSpec, Settings, Stdio, ToolDef, ToolRegistry, tool
-from dragoman.agent.engine import AgentEngine, Budget
+from dragoman.agent.budget import Budget
+from dragoman.agent.engine import AgentEngine
 from dragoman.agent.handlers import Form, make_handlers
 from dragoman.agent.messages import (
     INTERRUPTED,

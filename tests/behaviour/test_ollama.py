@@ -20,7 +20,8 @@ from dragoman.agent.messages import (
     ToolCall,
 )
 from dragoman.agent.providers import ProviderError, RetryPolicy, StreamBrokenError
-from dragoman.agent.providers.ollama import OllamaEndpoint, OllamaProvider
+from dragoman.agent.providers.http_endpoint import HttpEndpoint
+from dragoman.agent.providers.ollama import OllamaProvider
 from dragoman.model import Part
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def opened(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
     policy = RetryPolicy(attempts=2, first=0)
-    endpoint = OllamaEndpoint(provider="ollama", base_url=f"http://{host}:{port}", policy=policy)
+    endpoint = HttpEndpoint(provider="ollama", base_url=f"http://{host}:{port}", policy=policy)
     model = OllamaProvider("m", endpoint=endpoint, **options)
     try:
         yield model, came

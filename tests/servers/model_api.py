@@ -26,6 +26,7 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,7 +47,13 @@ PATHS = {
     "/v1/chat/completions": ("openai", rules.check_chat),
     "/v1/responses": ("responses", rules.check_responses),
     "/v1/messages": ("anthropic", rules.check_anthropic),
+    "/v1beta/models/{model:[^:/]+}:streamGenerateContent": ("gemini", rules.check_gemini),
+    "/ollama/api/chat": ("ollama", rules.check_ollama),
+    "/azure/openai/v1/chat/completions": ("openai", rules.check_openai),
+    "/azure/openai/deployments/{deployment}/chat/completions": ("openai", rules.check_openai),
+    **{f"/{name}/chat/completions": ("openai", check) for name, check in rules.COMPATIBLE.items()},
 }
+"""Each with the form of its answers, and what it refuses."""
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -61,6 +68,7 @@ class Asked:
 
     api: str
     body: dict[str, Any]
+    path: str = field(repr=False)
     raw: bytes = field(repr=False)
     headers: dict[str, str] = field(repr=False)
 
@@ -85,7 +93,11 @@ class ModelApi:
         self._runner: web.AppRunner | None = None
 
     def base_url(self, api: str) -> str:
-        return self.url if api == "anthropic" else f"{self.url}/v1"
+        if api in {"anthropic", "gemini"}:
+            return self.url
+        if api == "ollama":
+            return f"{self.url}/ollama/v1"
+        return f"{self.url}/{api}" if api == "azure" or api in rules.COMPATIBLE else f"{self.url}/v1"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,9 +109,11 @@ class ModelApi:
 
     async def start(self, port: int = 0) -> None:
         app = web.Application(client_max_size=1 << 28)
-        for path in PATHS:
-            app.router.add_post(path, self._answer)
-        app.router.add_get("/v1/models", self._list)
+        for path, (api, check) in PATHS.items():
+            app.router.add_post(path, partial(self._answer, api, check))
+        for place in ("/v1", "/ollama/v1", *(f"/{name}" for name in rules.COMPATIBLE)):
+            app.router.add_get(f"{place}/models", self._list)
+        app.router.add_get("/ollama/api/version", self._version)
         # Held answers end when their client goes; the server's end must not wait for more.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -111,28 +125,37 @@ class ModelApi:
         data = [{"id": name, "object": "model"} for name in self._models]
         return web.json_response({"object": "list", "data": data})
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        api, check = PATHS[request.path]
+    async def _version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.40.12"})
+
+    async def _answer(
+        self, api: str, check: Callable[[dict[str, Any]], str], request: web.Request
+    ) -> web.StreamResponse:
         raw = await request.read()
         body = json.loads(raw)
         self.requests.append(
-            Asked(api, body, raw, {name.lower(): value for name, value in request.headers.items()})
+            Asked(
+                api,
+                body,
+                request.path_qs,
+                raw,
+                {name.lower(): value for name, value in request.headers.items()},
+            )
         )
         if complaint := check(body):
             self.complaints.append(complaint)
-            return refusal(api, 400, complaint)
+            return refusal(api, 400, {"error": complaint})
         turn = self._turn(body)
         if status := turn.get("status"):
-            return refusal(
-                api, status, turn.get("error", "not now"), kind=turn.get("kind"), headers=turn.get("headers")
-            )
+            return refusal(api, status, turn)
         if turn.get("broken") == "not a stream":
             return web.json_response({"choices": [], "content": [], "output": []})
         if turn.get("broken") == "drop":
             assert request.transport is not None
             request.transport.close()
             return web.Response()
-        return await self._stream(request, api, turn, body["model"])
+        model: str = body.get("model") or request.match_info["model"]
+        return await self._stream(request, api, turn, model)
 
     def _turn(self, body: dict[str, Any]) -> dict[str, Any]:
         if callable(self.script):
@@ -151,7 +174,9 @@ class ModelApi:
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        lines = spoil(wire.events(api, turn, model), turn.get("broken", ""), api)
+        lines = spoil(
+            wire.events(api, turn, model), turn.get("broken", ""), api, turn.get("error", "Overloaded")
+        )
         half = len(lines) // 2
         for line in lines[:half]:
             await response.write(line)
@@ -169,10 +194,12 @@ class ModelApi:
         return response
 
 
-def spoil(events: list[wire.Event], broken: str, api: str) -> list[bytes]:
+def spoil(events: list[wire.Event], broken: str, api: str, words: str) -> list[bytes]:
     """Encode the events, and break them as the script wants."""
     lines = [event.encode() for event in events]
-    ends = {"openai": 3, "responses": 1, "anthropic": 2}[api]
+    ends = {"openai": 3, "responses": 1, "anthropic": 2, "gemini": 1, "ollama": 1}[api]
+    end = b"\n" if api == "ollama" else b"\n\n"
+    head = b"" if api == "ollama" else b"event: content_block_delta\ndata: "
     match broken:
         case "cut":
             kept = lines[: -ends - 1]
@@ -180,29 +207,30 @@ def spoil(events: list[wire.Event], broken: str, api: str) -> list[bytes]:
         case "no finish":
             return lines[:-ends]
         case "no done":
-            return lines[:-1] if api != "responses" else lines
+            return lines[:-1] if api in {"openai", "anthropic"} else lines
         case "bad json":
-            return [*lines[:-ends], wire.Event('{"oops', "content_block_delta").encode(), *lines[-ends:]]
+            return [*lines[:-ends], head + b'{"oops' + end, *lines[-ends:]]
         case "bad utf-8":
-            return [*lines[:-ends], b'event: content_block_delta\ndata: {"a": "\xff"}\n\n', *lines[-ends:]]
+            return [*lines[:-ends], head + b'{"a": "\xff"}' + end, *lines[-ends:]]
         case "error":
-            error = {"type": "overloaded_error", "code": "overloaded_error", "message": "Overloaded"}
+            error = {"type": "overloaded_error", "code": "overloaded_error", "message": words}
             fields = error | {"type": "error"} if api == "responses" else {"type": "error", "error": error}
-            return [*lines[:-ends], wire.Event(json.dumps(fields), "error").encode()]
+            return [*lines[:-ends], wire.Event(json.dumps(fields), "error", is_line=api == "ollama").encode()]
         case "error at once":
-            error = {"type": "overloaded_error", "code": "overloaded_error", "message": "Overloaded"}
+            error = {"type": "overloaded_error", "code": "overloaded_error", "message": words}
             fields = error | {"type": "error"} if api == "responses" else {"type": "error", "error": error}
-            return [wire.Event(json.dumps(fields), "error").encode()]
+            return [wire.Event(json.dumps(fields), "error", is_line=api == "ollama").encode()]
         case "empty":
             return []
         case _:
             return lines
 
 
-def refusal(
-    api: str, status: int, words: str, *, kind: str | None = None, headers: dict[str, str] | None = None
-) -> web.Response:
+def refusal(api: str, status: int, turn: dict[str, Any]) -> web.Response:
+    kind, words, headers = turn.get("kind"), turn.get("error", "not now"), turn.get("headers")
     error: dict[str, Any] = {"type": kind or KINDS.get(status, "api_error"), "message": words}
+    if details := turn.get("details"):
+        error["details"] = details
     body = {"type": "error", "error": error} if api == "anthropic" else {"error": {**error, "code": kind}}
     return web.json_response(body, status=status, headers=headers)
 

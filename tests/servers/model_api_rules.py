@@ -192,3 +192,100 @@ def _check_head(body: dict[str, Any], items: str) -> str:
     if not body.get("stream"):
         return "this server only streams"
     return ""
+
+
+def check_gemini(body: dict[str, Any]) -> str:
+    """Gemini: results at once after the calls, nothing beside them, and a signature for the first call."""
+    contents = body.get("contents")
+    if not contents:
+        return "* GenerateContentRequest.contents: contents is not specified"
+    for tools in body.get("tools", ()):
+        for tool in tools["functionDeclarations"]:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}", tool.get("name", "")):
+                return "Invalid function name."
+    if body.get("toolConfig") and not body.get("tools"):
+        return "Function calling config is set without function_declarations."
+    waiting: list[str] = []
+    for at, content in enumerate(contents):
+        parts = content.get("parts")
+        if not parts or content.get("role") not in {"user", "model"}:
+            return f"* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty."
+        answers = [part["functionResponse"] for part in parts if "functionResponse" in part]
+        if waiting:
+            if len(answers) != len(parts) or [answer["name"] for answer in answers] != waiting:
+                return (
+                    "Please ensure that the number of function response parts is equal to the number of function "
+                    "call parts of the function call turn."
+                )
+        elif answers:
+            return "Please ensure that function response turn comes immediately after a function call turn."
+        if any(not isinstance(answer.get("response"), dict) for answer in answers):
+            return "Invalid value at 'function_response.response'."
+        if any("text" in part and not isinstance(part["text"], str) for part in parts):
+            return "Invalid value at 'parts.text'."
+        calls = [part for part in parts if "functionCall" in part]
+        if calls and not calls[0].get("thoughtSignature"):
+            return "Function call is missing a thought_signature in functionCall parts."
+        if any(not isinstance(part["functionCall"].get("args"), dict) for part in calls):
+            return "Invalid value at 'function_call.args'."
+        waiting = [part["functionCall"]["name"] for part in calls]
+        if calls and content["role"] != "model":
+            return "Function calls belong to the model."
+    return "Please ensure that function call turns are answered." if waiting else ""
+
+
+def check_ollama(body: dict[str, Any]) -> str:
+    """Ollama: arguments are objects, and media are base64 in lists of their own."""
+    if problem := _check_head(body, "messages"):
+        return problem
+    for message in body["messages"]:
+        if message.get("role") not in {"system", "user", "assistant", "tool"}:
+            return "invalid role"
+        if not isinstance(message.get("content"), str):
+            return "json: cannot unmarshal content into Go struct field of type string"
+        for call in message.get("tool_calls", ()):
+            if not isinstance(call["function"].get("arguments"), dict):
+                return "json: cannot unmarshal arguments into Go struct field of type map"
+    return ""
+
+
+def check_openai(body: dict[str, Any]) -> str:
+    """OpenAI's own rules, at OpenAI or Azure: one name of the limit."""
+    if "max_tokens" in body:
+        return "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    return check_chat(body)
+
+
+def check_keeping(body: dict[str, Any]) -> str:
+    """DeepSeek and Kimi: the thoughts before a call go back, even if there were none."""
+    if "max_completion_tokens" in body:
+        return "unknown field: max_completion_tokens"
+    for message in body["messages"]:
+        if message.get("tool_calls") and "reasoning_content" not in message:
+            return "The `reasoning_content` in the thinking mode must be passed back to the API."
+    return check_chat(body)
+
+
+def check_glm(body: dict[str, Any]) -> str:
+    """GLM: no options of the stream, and no choice of tools."""
+    if unknown := {"stream_options", "max_completion_tokens", "parallel_tool_calls"} & set(body):
+        return f"unsupported parameter: {sorted(unknown)}"
+    if body.get("tool_choice", "auto") != "auto":
+        return "tool_choice: only auto is supported"
+    return check_keeping(body)
+
+
+def check_groq(body: dict[str, Any]) -> str:
+    """Groq: the newer name of the limit, and no thoughts in a request."""
+    if "max_tokens" in body:
+        return "'max_tokens' is deprecated in favour of 'max_completion_tokens'"
+    return check_chat(body)
+
+
+COMPATIBLE = {
+    **dict.fromkeys(("deepseek", "kimi", "kimi-intl"), check_keeping),
+    **dict.fromkeys(("glm", "glm-intl"), check_glm),
+    **dict.fromkeys(("qwen", "qwen-intl", "openrouter", "vllm", "llamacpp", "lmstudio"), check_chat),
+    "groq": check_groq,
+}
+"""What compatible servers refuse besides."""

@@ -10,24 +10,36 @@ FINISHES = {
     "anthropic": {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "refused": "refusal"},
     "responses": {"length": "max_output_tokens", "refused": "content_filter"},
     "openai": {"refused": "content_filter"},
+    "gemini": {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "refused": "SAFETY"},
+    "ollama": {"tool_calls": "stop"},
 }
 USAGE = {"input": 100, "output": 20, "cached": 60}
 
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event."""
+    """One server-sent event, or one line."""
 
     data: str
     name: str = ""
+    is_line: bool = False
 
     def encode(self) -> bytes:
+        if self.is_line:
+            return f"{self.data}\n".encode()
         head = f"event: {self.name}\n" if self.name else ""
         return f"{head}data: {self.data}\n\n".encode()
 
 
 def events(api: str, turn: dict[str, Any], model: str) -> list[Event]:
-    return {"openai": chat, "responses": responses, "anthropic": anthropic}[api](turn, model)
+    wires = {
+        "openai": chat,
+        "responses": responses,
+        "anthropic": anthropic,
+        "gemini": gemini,
+        "ollama": ollama,
+    }
+    return wires[api](turn, model)
 
 
 def pieces(text: str, size: int = 7) -> list[str]:
@@ -207,4 +219,66 @@ def anthropic(turn: dict[str, Any], model: str) -> list[Event]:
     stop = {"stop_reason": FINISHES["anthropic"].get(finish, {"paused": "pause_turn"}.get(finish, finish))}
     add("message_delta", delta=stop, usage={} if "no usage" in quirks else {"output_tokens": USAGE["output"]})
     add("message_stop")
+    return found
+
+
+def gemini(turn: dict[str, Any], model: str) -> list[Event]:
+    found: list[Event] = []
+
+    def add(*parts: dict[str, Any], **fields: Any) -> None:
+        content = {"content": {"parts": list(parts), "role": "model"}, "index": 0, **fields}
+        found.append(Event(json.dumps({"candidates": [content], "modelVersion": model})))
+
+    for piece in pieces(turn.get("thought", "")):
+        add({"text": piece, "thought": True})
+    for piece in pieces(turn.get("text", "") or turn.get("refusal", "")):
+        add({"text": piece})
+    for number, call in enumerate(turn.get("calls", ())):
+        given: dict[str, Any] = {"name": call["name"], "args": call.get("arguments", {})}
+        if "ids" in turn.get("quirks", ()):
+            given["id"] = f"fc_{number}"
+        part: dict[str, Any] = {"functionCall": given}
+        if number == 0:
+            part["thoughtSignature"] = turn.get("sealed", "signed")
+        add(part)
+    for part in turn.get("unknown", ()):
+        add(part)
+    finish = "refused" if turn.get("refusal") else finish_of(turn)
+    last: dict[str, Any] = {
+        "candidates": [{"finishReason": FINISHES["gemini"].get(finish, finish), "index": 0}],
+        "modelVersion": model,
+    }
+    if "no usage" not in turn.get("quirks", ()):
+        last["usageMetadata"] = {
+            "promptTokenCount": USAGE["input"],
+            "candidatesTokenCount": USAGE["output"] - 5,
+            "thoughtsTokenCount": 5,
+            "cachedContentTokenCount": USAGE["cached"],
+        }
+    found.append(Event(json.dumps(last)))
+    return found
+
+
+def ollama(turn: dict[str, Any], model: str) -> list[Event]:
+    found: list[Event] = []
+
+    def add(*, done: bool = False, **fields: Any) -> None:
+        message = {"role": "assistant", "content": "", **fields.pop("message", {})}
+        data = {"model": model, "created_at": "2026-11-01T00:00:00Z", "message": message, "done": done}
+        found.append(Event(json.dumps({**data, **fields}), is_line=True))
+
+    for piece in pieces(turn.get("thought", "")):
+        add(message={"thinking": piece})
+    for piece in pieces(turn.get("text", "") or turn.get("refusal", "")):
+        add(message={"content": piece})
+    for call in turn.get("calls", ()):
+        function = {"name": call["name"], "arguments": call.get("arguments", {})}
+        add(message={"tool_calls": [{"function": function}]})
+    finish = finish_of(turn)
+    usage = {"prompt_eval_count": USAGE["input"], "eval_count": USAGE["output"]}
+    add(
+        done=True,
+        done_reason=FINISHES["ollama"].get(finish, finish),
+        **({} if "no usage" in turn.get("quirks", ()) else usage),
+    )
     return found

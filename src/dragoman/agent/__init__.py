@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from dragoman.agent.budget import Budget
     from dragoman.agent.code.sandbox import CodeLimits
-    from dragoman.agent.engine import AgentEngine, Budget
+    from dragoman.agent.engine import AgentEngine
     from dragoman.agent.handlers import SamplingLimits, make_handlers
     from dragoman.agent.messages import (
         AgentEvent,
@@ -34,8 +35,9 @@ if _TYPE_CHECKING:
     from dragoman.agent.providers.scripted import Say, ScriptedProvider
 
 _MODULES = {
+    "dragoman.agent.budget": ("Budget",),
     "dragoman.agent.code.sandbox": ("CodeLimits",),
-    "dragoman.agent.engine": ("AgentEngine", "Budget"),
+    "dragoman.agent.engine": ("AgentEngine",),
     "dragoman.agent.handlers": ("SamplingLimits", "make_handlers"),
     "dragoman.agent.offer": ("ToolLimit",),
     "dragoman.agent.providers.open": ("open_provider",),

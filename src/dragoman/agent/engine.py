@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
+from dragoman.agent.budget import Budget, Spending
 from dragoman.agent.compaction import SentMessages
 from dragoman.agent.messages import (
     Answer,
@@ -22,7 +23,6 @@ from dragoman.agent.messages import (
     Message,
     ModelRequest,
     Noticed,
-    Price,
     StepFinished,
     StepStarted,
     ToolFinished,
@@ -36,7 +36,8 @@ from dragoman.agent.notices import Notices
 from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
 from dragoman.agent.request_window import RequestWindow, find_window
 from dragoman.agent.skills import SkillOffer
-from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
+from dragoman.agent.tracing import AgentTracing
+from dragoman.errors import AgentError, DragomanError, ModelError
 from dragoman.languages import fill
 from dragoman.manager.caller import caller_of
 from dragoman.manager.manager import McpManager, parts_of
@@ -44,7 +45,6 @@ from dragoman.manager.resources import result_tool
 from dragoman.model import Texts, ToolResult
 from dragoman.observe.call_history import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
-from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
 from dragoman.tools.search.finders import SEARCH
@@ -70,69 +70,6 @@ if TYPE_CHECKING:
 
 MAX_HISTORY = 500
 """Calls of the call log that are read for the search's order."""
-
-
-class Budget(Struct, kw_only=True):
-    """The limits of one question; `None` means unlimited."""
-
-    steps: int | None = 50
-    """Answers of the model."""
-    tokens: int | None = None
-    """Input and output together, over all steps."""
-    seconds: float | None = None
-    money: float | None = None
-    """In the currency of `price`, which is required for it."""
-    price: Price | None = None
-
-    def __post_init__(self) -> None:
-        if self.money is not None and self.price is None:
-            msg = "a budget of money needs the model's price"
-            raise ValueError(msg)
-
-
-class Spending(MutableStruct):
-    """What one question has used so far."""
-
-    budget: Budget
-    began: float
-    steps: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-    @property
-    def money(self) -> float | None:
-        """The cost so far, if there is a price."""
-        return None if self.budget.price is None else self.budget.price.cost(self.usage)
-
-    def left(self, now: float) -> float | None:
-        """Return the seconds that are left; `None` if unlimited."""
-        seconds = self.budget.seconds
-        return None if seconds is None else max(0.0, self.began + seconds - now)
-
-    def check(self, now: float) -> None:
-        """Raise if a limit is reached.
-
-        Raises:
-            BudgetExceededError: A limit is reached; the message names it.
-        """
-        budget, tokens = self.budget, self.usage.input_tokens + self.usage.output_tokens
-        if budget.steps is not None and self.steps >= budget.steps:
-            self._stop(f"{budget.steps} steps")
-        if budget.tokens is not None and tokens >= budget.tokens:
-            self._stop(f"{budget.tokens} tokens ({tokens} were used)")
-        if budget.money is not None and self.money is not None and self.money >= budget.money:
-            self._stop(f"{budget.money:g} of money ({self.money:.4g} was spent)")
-        if (left := self.left(now)) is not None and left <= 0:
-            self._stop(f"{budget.seconds:g} seconds")
-
-    def _stop(self, limit: str) -> NoReturn:
-        raise self.exceeded(limit)
-
-    def exceeded(self, limit: str) -> BudgetExceededError:
-        """Return the error for a reached limit."""
-        return BudgetExceededError(
-            f"the agent stopped at its budget of {limit}",
-            hint="ask again to continue from here, or raise the budget",
-        )
 
 
 logger = logging.getLogger("dragoman")
@@ -255,6 +192,8 @@ class AgentEngine:
         """The tools that have been in the agent's view, each with its server."""
         self._seen_export: object = None
         self._working = asyncio.Lock()
+        self._redactor = parts_of(self.manager).gate.redactor if self.manager is not None else None
+        self._tracing = AgentTracing(self._redactor.mask if self._redactor is not None else None)
         self._closed = False
         self.usage = Usage()
         """The tokens of all questions so far."""
@@ -290,6 +229,8 @@ class AgentEngine:
             from dragoman.agent.providers import open_provider
 
             self._provider = await open_provider(cast("str", self._model))
+        if self._redactor is not None:
+            self._redactor.add(getattr(self._provider, "secrets", ()))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
             self._sent.add(self._messages)
@@ -378,8 +319,11 @@ class AgentEngine:
             spending = Spending(self._budget, time.monotonic())
             limit = asyncio.timeout(self._budget.seconds)
             try:
-                async with limit:
-                    answer = await self._work(asked, spending, emit)
+                with self._tracing.question(self.provider) as traced:
+                    async with limit:
+                        answer = await self._work(asked, spending, emit)
+                    if traced is not None:
+                        traced.finished(answer)
             except TimeoutError:
                 if limit.expired():
                     reached = f"{self._budget.seconds:g} seconds"
@@ -564,14 +508,17 @@ class AgentEngine:
             [Message(role="system", text=system), *self._sent.messages] if system else self._sent.messages
         )
         request = ModelRequest(messages=tuple(messages), tools=tools, max_tokens=self._max_tokens)
-        stream = self.provider.stream(request)
-        async with aclosing(cast("Any", stream)):
-            async for event in stream:
-                if isinstance(event, Answered):
-                    if notice := self._window.note_usage(event.usage):
-                        emit(Noticed(text=notice))
-                    return event
-                emit(event)
+        with self._tracing.chat(self.provider, request) as traced:
+            stream = self.provider.stream(request)
+            async with aclosing(cast("Any", stream)):
+                async for event in stream:
+                    if isinstance(event, Answered):
+                        if traced is not None:
+                            traced.answered(event)
+                        if notice := self._window.note_usage(event.usage):
+                            emit(Noticed(text=notice))
+                        return event
+                    emit(event)
         msg = f"the answer of `{self.provider.model}` ended without a finish reason"
         raise ModelError(msg, hint="ask again: the incomplete answer was discarded")
 
@@ -619,16 +566,19 @@ class AgentEngine:
         def progressed(progress: float, total: float | None, message: str | None) -> None:
             emit(ToolProgressed(call=call, progress=progress, total=total, message=message))
 
-        if call.problem:
-            result = _refused(f"the arguments could not be read: {call.problem}; write one JSON object")
-        else:
-            try:
-                result = await self._call(name, arguments, progressed)
-            except DragomanError as exc:
-                result = _refused(str(exc))
-            except Exception as exc:
-                logger.exception("agent: the call of `%s` failed unexpectedly", name)
-                result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
+        with self._tracing.tool(call, name, tool) as traced:
+            if call.problem:
+                result = _refused(f"the arguments could not be read: {call.problem}; write one JSON object")
+            else:
+                try:
+                    result = await self._call(name, arguments, progressed)
+                except DragomanError as exc:
+                    result = _refused(str(exc))
+                except Exception as exc:
+                    logger.exception("agent: the call of `%s` failed unexpectedly", name)
+                    result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
+            if traced is not None:
+                traced.returned(result)
         emit(ToolFinished(call=call, tool=name, result=result))
         cast("ToolOffer", self._offering).note_call(name)
         return Message(

@@ -165,7 +165,7 @@ class Provider(Protocol):
     """A model API."""
 
     @property
-    def api(self) -> Literal["openai", "responses", "anthropic"]:
+    def api(self) -> Literal["openai", "responses", "anthropic", "gemini"]:
         """The format of its tools, as for `ToolRegistry.export`."""
         ...
 

@@ -379,8 +379,17 @@ would have alone. Other users cannot connect.""",
 openai:MODEL       needs OPENAI_API_KEY; OPENAI_BASE_URL for compatible servers
 responses:MODEL    the same, with OpenAI's Responses API
 anthropic:MODEL    needs ANTHROPIC_API_KEY; ANTHROPIC_BASE_URL is optional
-local              the first of Ollama, llama.cpp and LM Studio that is running
-ollama, llamacpp, lmstudio    that server; add :MODEL to choose a model
+gemini:MODEL       needs GEMINI_API_KEY
+azure:DEPLOYMENT   needs AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY
+deepseek:MODEL     needs DEEPSEEK_API_KEY
+qwen:MODEL         needs DASHSCOPE_API_KEY; qwen-intl outside China
+kimi:MODEL         needs MOONSHOT_API_KEY; kimi-intl outside China
+glm:MODEL          needs ZHIPUAI_API_KEY; glm-intl outside China, ZAI_API_KEY
+openrouter:MODEL   needs OPENROUTER_API_KEY
+groq:MODEL         needs GROQ_API_KEY
+local              the first of Ollama, llama.cpp, LM Studio and vLLM that runs
+ollama, llamacpp, lmstudio, vllm    that server; add :MODEL to choose a model
+any-llm:PROVIDER:MODEL    every other provider, by the package any-llm-sdk
 
 Choose a model with `dragoman chat --model NAME`, DRAGOMAN_MODEL, or /model in
 a session. Keys come from the environment or a keyring, never from a project's

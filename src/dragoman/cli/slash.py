@@ -19,7 +19,7 @@ from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of
 from dragoman.cli.commands.login import open_browser
 from dragoman.cli.output import one_line, safe, shorten_path
-from dragoman.cli.session.conversation import as_markdown
+from dragoman.cli.session.conversation import as_markdown, available_models
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
 from dragoman.cli.session.render_turn import PastCall, called, short_arguments
 from dragoman.cli.tables import (
@@ -554,23 +554,10 @@ async def model(context: Context, words: str) -> RenderableType:
         return Text.assemble(("Model: ", "dim"), one_line(talk.model))
     lines = [Text.assemble(("Model: ", "dim"), one_line(talk.model) if talk.is_open else "none")]
     lines += [
-        Text.assemble(("  " + name, "cyan"), ("  " + about, "dim")) for name, about in await _available()
+        Text.assemble(("  " + name, "cyan"), ("  " + about, "dim"))
+        for name, about in await available_models()
     ]
     return Group(*lines, Text("Switch with /model NAME.", style="dim"))
-
-
-async def _available() -> list[tuple[str, str]]:
-    """Return the available model names with a description."""
-    from dragoman.agent.providers.open import VARIABLES, find_local
-
-    found: list[tuple[str, str]] = []
-    for api, variable in VARIABLES.items():
-        there = "API key is set" if os.environ.get(variable) else f"needs {variable}, or a key in the keyring"
-        found.append((f"{api}:MODEL", there))
-    local = await find_local()
-    if local is None:
-        return [*found, ("local:MODEL", "no local Ollama, llama.cpp or LM Studio found")]
-    return found + [(f"local:{one_line(name)}", f"at {local.base_url}") for name in local.models]
 
 
 async def new(context: Context, words: str) -> RenderableType:

@@ -23,7 +23,7 @@ from dragoman.agent.providers.parsing import (
     text_in,
     to_turns,
 )
-from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
+from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError, require_sdk
 from dragoman.tools.export.apis.anthropic import anthropic_content
 from dragoman.trust.addresses import split_url
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.options import ProviderOptions
     from dragoman.agent.providers.parsing import Ids, Turn
 
 BASE_URL = "https://api.anthropic.com"
@@ -53,6 +54,21 @@ _FINISHES: dict[str, Finish] = {
     "refusal": "refused",
     "pause_turn": "paused",
 }
+
+
+async def open_model(options: ProviderOptions) -> AnthropicProvider:
+    """Open a model of Anthropic, or of the server at `ANTHROPIC_BASE_URL`."""
+    model = options.require_model()
+    require_sdk("anthropic")
+    endpoint = await options.endpoint(
+        BASE_URL, variable="ANTHROPIC_API_KEY", base_variable="ANTHROPIC_BASE_URL", sdk="anthropic"
+    )
+    think, thinking = options.think, dict[str, Any]()
+    if think is not None:
+        thinking["thinking"] = {"type": "adaptive" if think else "disabled"}
+    if isinstance(think, str):
+        thinking["output_config"] = {"effort": think}
+    return AnthropicProvider(model, endpoint=endpoint, extra={**thinking, **options.extra})
 
 
 class AnthropicProvider(EndpointProvider):

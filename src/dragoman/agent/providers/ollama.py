@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
 from dragoman.agent.providers.parsing import (
-    as_object,
     error_text,
     number_in,
     object_in,
@@ -23,111 +22,28 @@ from dragoman.agent.providers.parsing import (
 )
 from dragoman.agent.providers.request import (
     EndpointProvider,
-    ModelEndpoint,
     ProviderError,
     StreamBrokenError,
     is_transient,
-    shown,
     words_of,
 )
-from dragoman.agent.providers.window import TIMEOUT, ModelWindow, calls_tools, fetch, size_in
+from dragoman.agent.providers.window import ModelWindow, calls_tools, size_in
 from dragoman.tools.result.budget import tokens_at_most
 from dragoman.tools.result.media import COMMON_IMAGES, MediaLimits, joined, sort_media
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-
-    import aiohttp
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.http_endpoint import HttpEndpoint
     from dragoman.agent.providers.parsing import Ids, Turn
 
 API = "ollama"
 ROOM = 8_192
 """Tokens for the answer, and the step by which the window grows."""
-LONGEST_LINE = 64 << 20
 MEDIA = MediaLimits(name="Ollama", images=COMMON_IMAGES, max_image_bytes=20 * 2**20)
 _PATH = "/api/chat"
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length"}
-
-
-class OllamaEndpoint(ModelEndpoint):
-    """The address of an Ollama server; it answers in lines of JSON."""
-
-    _session: aiohttp.ClientSession | None = None
-
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Send one request, and yield the lines of its answer.
-
-        Raises:
-            ProviderError: The request failed.
-        """
-        import aiohttp
-
-        try:
-            async with self._http().post(
-                f"{self.base_url}{path}", json=body, allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    raise await self._refused(response)
-                begun = b""
-                async for piece in response.content.iter_any():
-                    *lines, begun = (begun + piece).split(b"\n")
-                    for line in filter(bytes.strip, lines):
-                        yield self._read(line)
-                    if len(begun) > LONGEST_LINE:
-                        msg = f"`{API}`: a line of the answer is longer than {LONGEST_LINE:,} bytes"
-                        raise StreamBrokenError(msg, provider=API)
-                if begun.strip():
-                    yield self._read(begun)
-        except TimeoutError:
-            raise self.silent() from None
-        except aiohttp.ClientError as error:
-            raise self.lost(error) from None
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        self._closed = True
-        if self._session is not None:
-            await self._session.close()
-
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return an answer that is one object; an empty one if there is none."""
-        import aiohttp
-
-        options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=TIMEOUT), "trust_env": False}
-        async with aiohttp.ClientSession(**options) as session:
-            return await fetch(session, f"{self.base_url}{path}", body)
-
-    def _http(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        if self._closed:
-            msg = f"`{API}`: the model is closed"
-            raise ProviderError(msg, provider=API)
-        if self._session is None:
-            limit = aiohttp.ClientTimeout(
-                total=None, sock_connect=self.connect_timeout, sock_read=self.idle_timeout
-            )
-            headers = {"Authorization": f"Bearer {self.key.reveal()}"} if self.key else {}
-            self._session = aiohttp.ClientSession(timeout=limit, headers=headers, trust_env=bool(self.key))
-        return self._session
-
-    async def _refused(self, response: aiohttp.ClientResponse) -> ProviderError:
-        text = (await response.content.read(1 << 16)).decode("utf-8", "replace")
-        try:
-            body: object = json.loads(text)
-        except (ValueError, RecursionError):
-            body = text
-        said, kind = words_of(body, secret=self.key.reveal() if self.key else "")
-        return self.refusal(response.status, said=said, kind=kind, headers=response.headers)
-
-    def _read(self, line: bytes) -> Mapping[str, Any]:
-        try:
-            return as_object(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            msg = f"`{API}`: the stream is not valid JSON: {shown(str(error))}"
-            raise StreamBrokenError(msg, provider=API) from None
 
 
 class OllamaProvider(EndpointProvider):
@@ -140,7 +56,7 @@ class OllamaProvider(EndpointProvider):
         self,
         model: str,
         *,
-        endpoint: OllamaEndpoint,
+        endpoint: HttpEndpoint,
         num_ctx: int | None = None,
         think: bool | str | None = None,
         extra: Mapping[str, Any] | None = None,

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, and compatible servers: Ollama, vLLM, LiteLLM, llama.cpp, LM Studio.
+"""OpenAI's Chat Completions API, and every server that is compatible with it, each by its `ChatRules`.
 
 The reader accepts what these servers really send: calls without ids, without an index or all with index 0,
 complete in one chunk, arguments as objects, `stop` as the finish reason of a turn with calls, chunks without
@@ -23,8 +23,8 @@ from dragoman.agent.providers.parsing import (
     text_in,
     to_turns,
 )
-from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
-from dragoman.struct import MutableStruct, field
+from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError, require_sdk
+from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.export.apis.openai import chat_content
 from dragoman.trust.addresses import split_url
 
@@ -32,9 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.options import ProviderOptions
     from dragoman.agent.providers.parsing import Ids, Turn
+    from dragoman.agent.providers.request import ModelEndpoint
 
 BASE_URL = "https://api.openai.com/v1"
+KEY, BASE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+"""The variables of the key and of the address."""
 _PATH = "/chat/completions"
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """DeepSeek, vLLM and llama.cpp; Ollama and OpenRouter; older servers."""
@@ -47,7 +51,39 @@ _FINISHES: dict[str, Finish] = {
     "length": "length",
     "max_tokens": "length",
     "content_filter": "refused",
+    "sensitive": "refused",
+    "model_context_window_exceeded": "length",
 }
+
+
+class ChatRules(Struct, kw_only=True):
+    """What a server takes; the defaults are for a compatible server that is not known."""
+
+    max_tokens: str = "max_tokens"
+    """The name of the limit: the two names exclude each other."""
+    later_system: bool = False
+    """Whether a system message may follow others; the templates of many local models refuse it."""
+    counts_tokens: bool = True
+    """Whether `stream_options` is taken, with which the last chunk has the usage."""
+    parallel_calls: bool = True
+    """Whether a turn may have several calls."""
+    chooses_tools: bool = True
+    """Whether a model can be made to call a tool, or not to."""
+    keeps_thoughts: bool = False
+    """Whether the thoughts before a call go back for good, and must; else until the user speaks again."""
+
+
+OPENAI = ChatRules(max_tokens="max_completion_tokens", later_system=True)
+COMPATIBLE = ChatRules()
+
+
+async def open_model(options: ProviderOptions) -> ChatProvider:
+    """Open a model of OpenAI, or of the server at `OPENAI_BASE_URL`."""
+    model = options.require_model()
+    require_sdk("openai")
+    endpoint = await options.endpoint(BASE_URL, variable=KEY, base_variable=BASE)
+    thinking = {} if options.think is None else {"reasoning_effort": options.effort()}
+    return ChatProvider(model, endpoint=endpoint, extra={**thinking, **options.extra})
 
 
 class ChatProvider(EndpointProvider):
@@ -55,12 +91,30 @@ class ChatProvider(EndpointProvider):
 
     api: Literal["openai"] = "openai"
 
+    def __init__(
+        self,
+        model: str,
+        *,
+        endpoint: ModelEndpoint,
+        extra: Mapping[str, Any] | None = None,
+        rules: ChatRules | None = None,
+    ) -> None:
+        """Configure the provider; nothing is sent.
+
+        Args:
+            model: The model's name in the API.
+            endpoint: The endpoint of the API.
+            extra: Extra fields for the body of every request.
+            rules: What the server takes; by its address unless given.
+        """
+        super().__init__(model, endpoint=endpoint, extra=extra)
+        self._rules = rules or (OPENAI if is_genuine(endpoint.base_url) else COMPATIBLE)
+
     def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
-        genuine = is_genuine(self._endpoint.base_url)
-        return _PATH, to_body(request, model=self.model, genuine=genuine)
+        return _PATH, to_body(request, model=self.model, rules=self._rules)
 
     def _reader(self, ids: Ids) -> ChatReader:
-        return ChatReader(model=self.model, ids=ids)
+        return ChatReader(model=self.model, ids=ids, provider=self._endpoint.provider)
 
 
 def is_genuine(base_url: str) -> bool:
@@ -70,32 +124,24 @@ def is_genuine(base_url: str) -> bool:
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
-def to_body(request: ModelRequest, *, model: str, genuine: bool) -> dict[str, Any]:
-    """Convert a request into the body for the API.
-
-    Args:
-        request: The request.
-        model: The model's name in the API.
-        genuine: Whether it is OpenAI's own: the two names of the token limit exclude each other, and the
-            templates of many local models refuse a system message that is not the first.
-    """
+def to_body(request: ModelRequest, *, model: str, rules: ChatRules) -> dict[str, Any]:
+    """Convert a request into the body for the API."""
     system, turns = to_turns(request.messages)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     latest = max((at for at, turn in enumerate(turns) if turn.message.role == "user"), default=-1)
     for at, turn in enumerate(turns):
-        messages += _messages(turn, model=model, genuine=genuine, current=at > latest)
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if request.tools:
+        messages += _messages(turn, model=model, rules=rules, current=at > latest)
+    body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
+    if rules.counts_tokens:
+        body["stream_options"] = {"include_usage": True}
+    if request.tools and (rules.chooses_tools or request.tool_choice != "none"):
         body["tools"] = list(request.tools)
-        if request.tool_choice is not None:
+        if request.tool_choice is not None and rules.chooses_tools:
             body["tool_choice"] = request.tool_choice
+        if not rules.parallel_calls:
+            body["parallel_tool_calls"] = False
     if request.max_tokens is not None:
-        body["max_completion_tokens" if genuine else "max_tokens"] = request.max_tokens
+        body[rules.max_tokens] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.stop:
@@ -103,12 +149,12 @@ def to_body(request: ModelRequest, *, model: str, genuine: bool) -> dict[str, An
     return body
 
 
-def _messages(turn: Turn, *, model: str, genuine: bool, current: bool) -> list[dict[str, Any]]:
+def _messages(turn: Turn, *, model: str, rules: ChatRules, current: bool) -> list[dict[str, Any]]:
     message = turn.message
     if message.role == "assistant":
-        said = _assistant(message, model=model, current=current)
+        said = _assistant(message, model=model, rules=rules, current=current)
         return [said, *_results(turn.answers)] if said else []
-    if message.role == "system" and genuine:
+    if message.role == "system" and rules.later_system:
         return [{"role": "system", "content": sendable(message.text)}]
     return [{"role": "user", "content": _user_content(message)}]
 
@@ -120,7 +166,7 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
     return [*([{"type": "text", "text": text}] if text else []), *following]
 
 
-def _assistant(message: Message, *, model: str, current: bool) -> dict[str, Any]:
+def _assistant(message: Message, *, model: str, rules: ChatRules, current: bool) -> dict[str, Any]:
     if not message.text and not message.calls:
         return {}  # Several servers reject an empty message.
     said: dict[str, Any] = {"role": "assistant", "content": sendable(message.text) or None}
@@ -129,7 +175,10 @@ def _assistant(message: Message, *, model: str, current: bool) -> dict[str, Any]
     extras = object_in(native if ours else {}, "calls")
     if message.calls:
         said["tool_calls"] = [_call(call, object_in(extras, call.id)) for call in message.calls]
-        if ours and current:
+        if rules.keeps_thoughts:
+            # Also where there were none, and where another model made the call.
+            said[_THOUGHTS[0]] = ""
+        if ours and (current or rules.keeps_thoughts):
             # Models that reason between calls need their reasoning back until the turn ends; some APIs
             # reject it afterwards.
             said.update({name: native[name] for name in (*_THOUGHTS, "reasoning_details") if name in native})
@@ -172,9 +221,10 @@ class _Call(MutableStruct):
 class ChatReader:
     """Builds an answer from its chunks."""
 
-    def __init__(self, *, model: str, ids: Ids) -> None:
+    def __init__(self, *, model: str, ids: Ids, provider: str = "openai") -> None:
         self._asked = model
         self._ids = ids
+        self._provider = provider
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._thoughts: dict[str, list[str]] = {}
@@ -199,8 +249,8 @@ class ChatReader:
     def finish(self) -> Answered:
         """Return the complete answer."""
         if not self._finish:
-            msg = "`openai`: the stream ended without a finish reason"
-            raise StreamBrokenError(msg, provider="openai")
+            msg = f"`{self._provider}`: the stream ended without a finish reason"
+            raise StreamBrokenError(msg, provider=self._provider)
         message = self.partial()
         finish: Finish = _FINISHES.get(self._finish, "other")
         if message.calls and finish == "stop":

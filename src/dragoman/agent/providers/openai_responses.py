@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.openai_chat import is_genuine
+from dragoman.agent.providers.openai_chat import BASE, BASE_URL, KEY, is_genuine
 from dragoman.agent.providers.parsing import (
     error_text,
     number_in,
@@ -27,6 +27,7 @@ from dragoman.agent.providers.request import (
     ProviderError,
     StreamBrokenError,
     is_transient,
+    require_sdk,
     words_of,
 )
 from dragoman.tools.export.apis.responses import responses_output
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.options import ProviderOptions
     from dragoman.agent.providers.parsing import Ids, Turn
 
 _PATH = "/responses"
@@ -50,6 +52,15 @@ _THOUGHTS = {
 }
 _REASONS: dict[str, Finish] = {"max_output_tokens": "length", "content_filter": "refused"}
 _ENDS = {"response.completed", "response.incomplete", "response.done"}
+
+
+async def open_model(options: ProviderOptions) -> ResponsesProvider:
+    """Open a model of OpenAI, or of the server at `OPENAI_BASE_URL`."""
+    model = options.require_model()
+    require_sdk("openai")
+    endpoint = await options.endpoint(BASE_URL, variable=KEY, base_variable=BASE)
+    thinking = {} if options.think is None else {"reasoning": {"effort": options.effort()}}
+    return ResponsesProvider(model, endpoint=endpoint, extra={**thinking, **options.extra})
 
 
 class ResponsesProvider(EndpointProvider):

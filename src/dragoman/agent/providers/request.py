@@ -26,7 +26,8 @@ from dragoman.errors import ModelError
 from dragoman.server.late_import import late_import_module
 from dragoman.struct import Struct
 from dragoman.trust import addresses
-from dragoman.trust.masking import MASK, mask_text, mask_url
+from dragoman.trust.masking import mask_text, mask_url
+from dragoman.trust.redaction import Redactor
 from dragoman.version import install_command
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
-    from dragoman.agent.providers.open import Secret
+    from dragoman.agent.providers.keys import Secret
     from dragoman.agent.providers.window import ModelWindow
 
 LONGEST_WORDS = 1000
@@ -45,7 +46,7 @@ class ProviderError(ModelError):
     """A model API failed; `status` and `kind` say how, `partial` has the answer so far."""
 
     provider: str = ""
-    """`openai`, `responses`, `anthropic` or `ollama`."""
+    """The first half of the model's name: `openai`, `deepseek` …"""
     status: int | None = None
     """The HTTP status, if there was a response."""
     kind: str = ""
@@ -70,7 +71,7 @@ class StreamBrokenError(ProviderError):
     code = "agent.model.stream"
 
 
-def words_of(body: object, *, secret: str = "") -> tuple[str, str]:
+def words_of(body: object) -> tuple[str, str]:
     """Return the message and the code of an API's error."""
     fields = as_object(body)
     inner = as_object(fields.get("error")) or fields
@@ -79,14 +80,12 @@ def words_of(body: object, *, secret: str = "") -> tuple[str, str]:
     if not said and isinstance(body, str):
         # An HTML page of a proxy says nothing useful.
         said = "" if body.lstrip().startswith("<") else body
-    kind = text_in(inner, "code") or text_in(inner, "type")
-    return shown(said, secret=secret), shown(kind, secret=secret)[:100]
+    kind = text_in(inner, "code") or text_in(inner, "type") or text_in(inner, "status")
+    return shown(said), shown(kind)[:100]
 
 
-def shown(text: str, *, secret: str = "") -> str:
-    """Mask and shorten an API's text for an error message."""
-    if secret:
-        text = text.replace(secret, MASK)
+def shown(text: str) -> str:
+    """Mask and shorten an API's text for an error message; `ask` masks the key."""
     text = _CONTROL.sub(" ", mask_text(text[: 4 * LONGEST_WORDS])).strip()
     return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}…"
 
@@ -102,6 +101,9 @@ TRANSIENT = frozenset(
         "rate_limit_exceeded",
         "server_error",
         "timeout_error",
+        "INTERNAL",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
     }
 )
 """Error types inside a stream, after a status of 200, that are worth a retry."""
@@ -178,12 +180,19 @@ class ResponseReader(Protocol):
 class ModelEndpoint:
     """The address of a model API, its key, timeouts and retries."""
 
-    provider: Literal["openai", "responses", "anthropic", "ollama"]
+    provider: str
+    """The first half of the model's name, for errors."""
     base_url: str = field(repr=False)
+    sdk: Literal["openai", "anthropic"] = "openai"
+    """The package (and extra) for this API."""
     key: Secret | None = None
     """Sent only to `base_url`: redirects are not followed."""
     key_variable: str = ""
     """The variable that the key is read from, for hints."""
+    key_header: str = ""
+    """The header for the key; that of the SDK unless given."""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Added to the address of every request."""
     loads_tools: bool | None = None
     """Whether the API loads tools that a search found; by its address and the model unless given."""
     betas: Sequence[str] = ()
@@ -198,10 +207,8 @@ class ModelEndpoint:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
     _closed: bool = field(default=False, init=False, repr=False)
 
-    @property
-    def sdk(self) -> Literal["openai", "anthropic"]:
-        """The package (and extra) for this API."""
-        return "anthropic" if self.provider == "anthropic" else "openai"
+    def __post_init__(self) -> None:
+        self.redactor = Redactor([self.key.reveal()] if self.key else ())
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
         """Send one request, and yield the events of its answer.
@@ -214,8 +221,12 @@ class ModelEndpoint:
         failure: ProviderError | None = None
         stream: Any = None
         options: dict[str, Any] = {"follow_redirects": False}
+        if self.query:
+            options["params"] = dict(self.query)
         if not self.key:
             options["headers"] = {"Authorization": sdk.Omit()}
+        elif self.key_header:
+            options["headers"] = {"Authorization": sdk.Omit(), self.key_header: self.key.reveal()}
         if self.betas:
             options.setdefault("headers", {})["anthropic-beta"] = ",".join(self.betas)
         try:
@@ -290,7 +301,7 @@ class ModelEndpoint:
         if isinstance(error, sdk.APIConnectionError):
             return self.lost(error.__cause__)
         body = error.body
-        said, kind = words_of(body, secret=self.key.reveal() if self.key else "")
+        said, kind = words_of(body)
         status = getattr(error, "status_code", None)
         if status is None or status < 300:
             # The stream had started, so the status was 200.
@@ -360,6 +371,22 @@ class EndpointProvider(ABC):
         """What the API loads tools from that a search found; see `Provider.loads_tools`."""
         return ""
 
+    @property
+    def provider(self) -> str:
+        """The first half of the model's name, as `deepseek`."""
+        return self._endpoint.provider
+
+    @property
+    def base_url(self) -> str:
+        """The address of the API."""
+        return self._endpoint.base_url
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What must not appear anywhere: the key."""
+        key = self._endpoint.key
+        return [key.reveal()] if key else []
+
     async def window(self) -> ModelWindow | None:
         """Return how much the model reads at once, if its server or its family says so."""
         endpoint = self._endpoint
@@ -417,6 +444,10 @@ async def ask(
             assert answered is not None  # noqa: S101 -- for the type checker: `finish` returned
             yield answered
             return
+        # Here for all of them: an API or a proxy may quote the key, in whatever encoding.
+        failure.message = endpoint.redactor.mask_known(failure.message)
+        failure.kind = endpoint.redactor.mask_known(failure.kind)
+        failure.args = (failure.message,)
         failures += 1
         pause: float | None = None
         # No retry once a piece was yielded: it may already be on the screen.

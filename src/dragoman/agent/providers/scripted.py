@@ -48,11 +48,11 @@ class ScriptedProvider:
         self,
         script: Script,
         *,
-        api: Literal["openai", "responses", "anthropic"] = "openai",
+        api: Literal["openai", "responses", "anthropic", "gemini"] = "openai",
         model: str = "scripted",
         loads_tools: Literal["", "definitions", "references"] = "",
     ) -> None:
-        self.api: Literal["openai", "responses", "anthropic"] = api
+        self.api: Literal["openai", "responses", "anthropic", "gemini"] = api
         self.model = model
         self.loads_tools: Literal["", "definitions", "references"] = loads_tools
         self.requests: list[ModelRequest] = []

@@ -33,14 +33,20 @@ THINK: dict[str, bool | str] = {"on": True, "off": False, "low": "low", "medium"
 START_WAIT = 10.0
 """Seconds to wait for servers at the start; slower servers join later."""
 # The default model for each API key.
-_KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY", "openai:gpt-5-mini"))
+_KEYS = (
+    ("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"),
+    ("OPENAI_API_KEY", "openai:gpt-5-mini"),
+    ("GEMINI_API_KEY", "gemini:gemini-flash-latest"),
+    ("DEEPSEEK_API_KEY", "deepseek:deepseek-chat"),
+    ("DASHSCOPE_API_KEY", "qwen:qwen-plus"),
+)
 
 
 @click.command(cls=AdHocCommand, epilog="A URL, or a command after `--`, is a server that is not configured.")
 @common_options
 @yes_option
 @click.argument("url", required=False)
-@click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, anthropic:…, local ({MODEL_VARIABLE}).")
+@click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, deepseek:…, local ({MODEL_VARIABLE}).")
 @click.option(
     "--transcript",
     type=click.Path(dir_okay=False),
@@ -136,6 +142,7 @@ async def _open(
     from dragoman.cli.session.conversation import Conversation
     from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
     from dragoman.manager.manager import McpManager
+    from dragoman.observe.otlp import exporting
 
     provider, why = await choose_model(model, os.environ, talk["how"])
     if asker is not None:
@@ -157,7 +164,7 @@ async def _open(
         mcp = McpManager(options.load(), **setup)
     else:
         mcp = McpManager.from_config(options.with_hosts(), config=options.config, **setup)
-    async with mcp:
+    async with exporting("dragoman-chat"), mcp:
         # Events during the start are not reported to the model.
         await _watch_start(mcp, screen)
         if consent is not None:
@@ -245,7 +252,7 @@ async def _converse(
         intro = Text("You can still call tools. ", style="dim")
     else:
         intro = Text(
-            "No model configured: set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or use /model."
+            "No model configured: set OPENAI_API_KEY, DEEPSEEK_API_KEY …, start Ollama, or use /model."
             " You can still call tools. ",
             style="dim",
         )
@@ -268,7 +275,7 @@ async def choose_model(
         ProviderError: The model that `--model` names cannot be used.
     """
     from dragoman.agent.providers import open_provider
-    from dragoman.agent.providers.open import find_local
+    from dragoman.agent.providers.local import find_local
     from dragoman.agent.providers.request import ProviderError
 
     options = dict(how or {})

@@ -189,6 +189,7 @@ def _serve(options: Options, idle: float | None) -> int:
 
     from dragoman.cli import remote
     from dragoman.gateway.daemon import IDLE_SECONDS, AlreadyRunningError, Daemon
+    from dragoman.observe.otlp import exporting
 
     _log(options)
     # Not that of the shell which happens to start it: servers of all clients inherit it.
@@ -203,7 +204,8 @@ def _serve(options: Options, idle: float | None) -> int:
             preload=tuple(remote.preloaded()),
             idle=IDLE_SECONDS if idle is None else idle,
         )
-        await served.serve()
+        async with exporting("dragoman-daemon"):
+            await served.serve()
 
     remote.install_streams()
     try:

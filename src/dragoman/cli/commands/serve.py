@@ -20,6 +20,7 @@ from dragoman.cli.exits import Exit, report_problems, require_settings, run
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.errors import ConfigError
 from dragoman.model import UserLimits
+from dragoman.observe.otlp import exporting
 
 if TYPE_CHECKING:
     import socket
@@ -134,7 +135,7 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
     _log_to_stderr(options, access=given["access_log"] if given["access_log"] is not None else bool(address))
     manager = _manager(options, settings, given["only"], questions, users.limits if users else None)
     keys = [*given["state_key"]] or [key for key in [os.environ.get(KEY_VARIABLE, "")] if key]
-    async with manager as mcp:
+    async with exporting("dragoman-gateway"), manager as mcp:
         if listener is None:
             gateway_module = await late_import_module("dragoman.gateway.gateway")
             stdio = await late_import_module("dragoman.gateway.stdio")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tempfile
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.messages import Transcript, Usage
+from dragoman.cli.output import one_line
 from dragoman.errors import AgentError
 
 if TYPE_CHECKING:
@@ -167,6 +169,28 @@ class Conversation:
         )
         await agent.start()
         self._agent = agent
+
+
+async def available_models(env: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Return names of models that can be chosen, each with a description."""
+    from dragoman.agent.providers.local import find_local
+    from dragoman.agent.providers.open import VARIABLES, installed_providers
+
+    found = [(f"{name}:MODEL", "API key is set") for name, key in VARIABLES.items() if env.get(key)]
+    others = await asyncio.to_thread(installed_providers)
+    found += [(f"{one_line(name)}:MODEL", f"of {one_line(entry.value)}") for name, entry in others.items()]
+    local = await find_local()
+    if local is None:
+        found.append(("local:MODEL", "no local Ollama, llama.cpp, LM Studio or vLLM found"))
+    else:
+        found += [(f"local:{one_line(name)}", f"at {local.base_url}") for name in local.models]
+    needs: dict[str, list[str]] = {}
+    for name, key in VARIABLES.items():
+        if not env.get(key):
+            needs.setdefault(key, []).append(f"{name}:MODEL")
+    return found + [
+        (", ".join(names), f"needs {key}, or a key in the keyring") for key, names in needs.items()
+    ]
 
 
 def as_markdown(messages: Sequence[Message]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from dragoman.agent.providers.open import LOCAL_SERVERS, LocalServer, find_local
+from dragoman.agent.providers.local import LOCAL_SERVERS, LocalServer, find_local
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,6 +47,7 @@ def test_only_loopback_is_looked_at() -> None:
     assert {url.split(":")[1] for url in LOCAL_SERVERS.values()} == {"//127.0.0.1"}
     assert sorted(int(url.split(":")[2].partition("/")[0]) for url in LOCAL_SERVERS.values()) == [
         1234,
+        8000,
         8080,
         11434,
     ]

@@ -12,7 +12,7 @@ from tests.servers.model_api import ModelApi
 
 from dragoman.agent.messages import Answered, Message, ModelRequest
 from dragoman.agent.providers import ProviderAuthError, ProviderError, open_provider
-from dragoman.agent.providers.open import Secret, find_key
+from dragoman.agent.providers.keys import Secret, find_key
 from dragoman.agent.providers.request import ModelEndpoint, is_loopback
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def test_a_models_name_may_have_colons_and_be_given_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gemini:x", "unknown model API `gemini`"),
+        ("gemni:x", "unknown model API `gemni`"),
         ("openai", "names no model"),
         ("openai:", "names no model"),
     ],

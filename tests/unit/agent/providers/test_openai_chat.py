@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman.agent.messages import Answered, Message, ModelRequest, TextDelta, ThoughtDelta, ToolCall
-from dragoman.agent.providers.openai_chat import ChatReader, is_genuine, to_body
+from dragoman.agent.providers.openai_chat import COMPATIBLE, OPENAI, ChatReader, is_genuine, to_body
 from dragoman.agent.providers.parsing import Ids
 
 USER = Message(role="user", text="hi")
@@ -53,7 +53,7 @@ def test_the_genuine_api_is_told_by_its_host(url: str, *, genuine: bool) -> None
 )
 def test_the_limit_and_later_systems_differ_with_the_server(*, genuine: bool, limit: str, role: str) -> None:
     request = ModelRequest(messages=[USER, Message(role="system", text="news")], max_tokens=5)
-    body = to_body(request, model="m", genuine=genuine)
+    body = to_body(request, model="m", rules=OPENAI if genuine else COMPATIBLE)
     assert body[limit] == 5
     assert body["messages"][1] == {"role": role, "content": "news"}
 
@@ -62,8 +62,8 @@ def test_thoughts_go_back_only_until_the_user_speaks_again() -> None:
     native = {"openai": {"model": "m", "reasoning_content": "hm"}}
     turn = Message(role="assistant", calls=[ToolCall(id="a", name="x")], native=native)
     result = Message(role="tool", call_id="a", text="r")
-    during = to_body(ModelRequest(messages=[USER, turn, result]), model="m", genuine=False)
-    after = to_body(ModelRequest(messages=[USER, turn, result, USER]), model="m", genuine=False)
+    during = to_body(ModelRequest(messages=[USER, turn, result]), model="m", rules=COMPATIBLE)
+    after = to_body(ModelRequest(messages=[USER, turn, result, USER]), model="m", rules=COMPATIBLE)
     assert during["messages"][1]["reasoning_content"] == "hm"
     assert "reasoning_content" not in after["messages"][1]
 
@@ -147,10 +147,10 @@ def test_reasoning_details_are_kept_for_the_way_back() -> None:
     detail = {"type": "reasoning.encrypted", "data": "SEAL"}
     _, last = read(delta(reasoning_details=[detail]), call(0, "a", "x", "{}"))
     result = Message(role="tool", call_id="a", text="r")
-    body = to_body(ModelRequest(messages=[USER, last.message, result]), model="m", genuine=False)
+    body = to_body(ModelRequest(messages=[USER, last.message, result]), model="m", rules=COMPATIBLE)
     assert body["messages"][1]["reasoning_details"] == [detail]
 
 
 def test_an_answer_that_said_nothing_is_not_sent_back() -> None:
-    body = to_body(ModelRequest(messages=[USER, Message(role="assistant"), USER]), model="m", genuine=True)
+    body = to_body(ModelRequest(messages=[USER, Message(role="assistant"), USER]), model="m", rules=OPENAI)
     assert [message["role"] for message in body["messages"]] == ["user", "user"]

@@ -8,25 +8,37 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.servers.model_api_rules import check_anthropic, check_chat, check_responses
+from tests.servers.model_api_rules import check_anthropic, check_chat, check_gemini, check_responses
 from tests.servers.model_api_wire import events
 
 from dragoman.agent.messages import Message, ModelRequest
-from dragoman.agent.providers import anthropic, openai_chat, openai_responses
+from dragoman.agent.providers import anthropic, gemini, openai_chat, openai_responses
 from dragoman.agent.providers.anthropic import AnthropicReader
+from dragoman.agent.providers.gemini import GeminiReader
 from dragoman.agent.providers.openai_chat import ChatReader
 from dragoman.agent.providers.openai_responses import ResponsesReader
 from dragoman.agent.providers.parsing import Ids
 from dragoman.agent.providers.request import ProviderError
 
-READERS: dict[str, Any] = {"openai": ChatReader, "responses": ResponsesReader, "anthropic": AnthropicReader}
-CHECKS: dict[str, Any] = {"openai": check_chat, "responses": check_responses, "anthropic": check_anthropic}
+READERS: dict[str, Any] = {
+    "openai": ChatReader,
+    "responses": ResponsesReader,
+    "anthropic": AnthropicReader,
+    "gemini": GeminiReader,
+}
+CHECKS: dict[str, Any] = {
+    "openai": check_chat,
+    "responses": check_responses,
+    "anthropic": check_anthropic,
+    "gemini": check_gemini,
+}
 WORDS = (
     "type index id name text delta content message_start content_block_start content_block_delta message_delta usage "
     "tool_use text_delta input_json_delta thinking_delta signature_delta citations_delta partial_json stop_reason "
     "choices tool_calls function arguments finish_reason reasoning_content refusal thinking message output "
     "response.output_item.added response.output_item.done response.completed response.output_text.delta error "
     "response.function_call_arguments.delta response.failed response item output_index call_id function_call status "
+    "candidates parts functionCall args thought thoughtSignature finishReason promptFeedback usageMetadata "
     "input_tokens prompt_tokens prompt_tokens_details cached_tokens content_block input stop 0 {} {"
 ).split()
 words = st.sampled_from(WORDS)
@@ -41,9 +53,11 @@ def body(api: str, *messages: Message, **fields: Any) -> dict[str, Any]:
     request = ModelRequest(messages=messages, **fields)
     match api:
         case "openai":
-            return openai_chat.to_body(request, model="m", genuine=False)
+            return openai_chat.to_body(request, model="m", rules=openai_chat.COMPATIBLE)
         case "responses":
             return openai_responses.to_body(request, model="m")
+        case "gemini":
+            return gemini.to_body(request, model="m")
         case _:
             return anthropic.to_body(request, model="m")
 

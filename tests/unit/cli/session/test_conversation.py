@@ -128,7 +128,7 @@ async def test_another_model_goes_on_with_what_was_said(mcp: McpManager) -> None
 async def test_without_a_model_it_says_so_and_one_can_be_chosen(
     mcp: McpManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.agent.providers.open.LOCAL_SERVERS", {})
+    monkeypatch.setattr("dragoman.agent.providers.local.LOCAL_SERVERS", {})
     async with ModelApi([{"text": "Hello."}]) as api:
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": api.base_url("openai")}
         monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -142,5 +142,6 @@ async def test_without_a_model_it_says_so_and_one_can_be_chosen(
             assert "Model: none" in shown
             assert "openai:MODEL  API key is set" in shown
             assert "anthropic:MODEL  needs ANTHROPIC_API_KEY" in shown
+            assert "qwen:MODEL, qwen-intl:MODEL  needs DASHSCOPE_API_KEY" in shown
             await slash.run(context, "/model openai:tiny")
             assert (await talk.ask("hi", ignore)).text == "Hello."

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.agent.engine import Budget, Spending
+from dragoman.agent.budget import Budget, Spending
 from dragoman.agent.messages import Price, Usage
 from dragoman.errors import BudgetExceededError
 
