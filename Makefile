@@ -104,7 +104,7 @@ picture: env-dev servers ## Redraw the pictures of the documentation from real r
 
 lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt
-	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic --extra code --extra search --extra xlsx --extra pinyin pyproject.toml requirements/build.in requirements/dev.in \
+	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic --extra code --extra otel --extra search --extra xlsx --extra pinyin pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
 	@for name in $(basename $(wildcard requirements/adapters/*.in)); do \
 		$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in "$$name.in" -o "$$name.txt" || exit 1; done

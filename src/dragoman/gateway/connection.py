@@ -64,7 +64,13 @@ class ClientConnection:
     """One client."""
 
     def __init__(
-        self, view: View, outbox: ClientOutbox | None = None, *, principal: str = "", key: str = ""
+        self,
+        view: View,
+        outbox: ClientOutbox | None = None,
+        *,
+        principal: str = "",
+        key: str = "",
+        place: Mapping[str, Any] | None = None,
     ) -> None:
         """Know nothing of the client yet.
 
@@ -73,6 +79,7 @@ class ClientConnection:
             outbox: What goes to the client outside of a response; `None` while it reads nothing.
             principal: Who opened it, where that has been checked; the only one who may use it.
             key: The id of the session, if the transport has sessions.
+            place: Where the client is, as attributes of a span.
         """
         self._view = view
         self.only = view.only
@@ -90,7 +97,8 @@ class ClientConnection:
         """Servers and their own URIs."""
         self.running: dict[int | str, RequestInProgress] = {}
         """Its requests in progress."""
-        self.used = time.monotonic()
+        self.used = self.began = time.monotonic()
+        self.place: Mapping[str, Any] = place or {}
         self.ended = asyncio.Event()
         self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._is_modern: bool | None = None
@@ -229,10 +237,14 @@ class ClientConnection:
         number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            put({"id": number, "method": method, "params": dict(params)})
-            # No deadline of the call runs meanwhile, and a client that has gone never answers.
-            async with asyncio.timeout(HOLD_SECONDS):
-                return await answer
+            with self._view.observer.asking(method, self, number) as meta:
+                given = dict(params)
+                if meta:
+                    given["_meta"] = {**(given.get("_meta") or {}), **meta}
+                put({"id": number, "method": method, "params": given})
+                # No deadline of the call runs meanwhile, and a client that has gone never answers.
+                async with asyncio.timeout(HOLD_SECONDS):
+                    return await answer
         except TimeoutError:
             raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
         finally:
@@ -266,6 +278,8 @@ class ClientConnection:
 
     def end(self) -> None:
         """Cancel the requests of the client and the questions to it, and end its stream."""
+        if not self.ended.is_set():
+            self._view.observer.session_ended(self)
         self.ended.set()
         for running in list(self.running.values()):
             running.cancel()

@@ -592,7 +592,7 @@ class _McpSide:
         workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
         await workspace.start_all()
         self._outbox = ClientOutbox(self._write, on_stuck=self._writer.transport.abort)
-        return workspace.gateway.connect(self._outbox)
+        return workspace.gateway.connect(self._outbox, "unix")
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)

@@ -198,10 +198,10 @@ class Gateway:
             view = self._toolsets[name] = View(self, among=self.mcp.toolset(name))
         return view
 
-    def connect(self, outbox: ClientOutbox) -> ClientConnection:
-        """Return the connection of a client over a channel that goes both ways."""
+    def connect(self, outbox: ClientOutbox, transport: str = "pipe") -> ClientConnection:
+        """Return the connection of a client over a channel that goes both ways: a `pipe` or `unix` socket."""
         self.start()
-        return ClientConnection(self.view(), outbox)
+        return ClientConnection(self.view(), outbox, place={"network.transport": transport})
 
     async def _announce(self) -> None:
         async for event in self._events:

@@ -90,6 +90,18 @@ class GatewayRequest:
         self.principal = ""
         """Who makes it; empty before its token is checked, and where none is needed."""
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where the client is, as attributes of a span."""
+        place: dict[str, Any] = {
+            "network.transport": "tcp",
+            "network.protocol.name": "http",
+            "network.protocol.version": self.scope.get("http_version", "1.1"),
+        }
+        if client := self.scope.get("client"):
+            place["client.address"], place["client.port"] = client[0], client[1]
+        return place
+
     async def respond(self, status: int, body: bytes = b"", headers: Headers = ()) -> None:
         """Send a whole response of JSON."""
         about = [(b"content-length", b"%d" % len(body)), *headers]
@@ -283,7 +295,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, view: View, principal: str) -> ClientConnection:
+    def open(self, view: View, principal: str, place: Mapping[str, Any] | None = None) -> ClientConnection:
         """Begin a session; one that has been idle for long makes room.
 
         Raises:
@@ -301,7 +313,7 @@ class Sessions:
             if idle is None:
                 raise RefusedError(503, "Too many open sessions", code=INTERNAL_ERROR)
             self.end(idle)
-        session = ClientConnection(view, principal=principal, key=secrets.token_hex(16))
+        session = ClientConnection(view, principal=principal, key=secrets.token_hex(16), place=place)
         self._open[session.key] = session
         return session
 
@@ -402,7 +414,12 @@ class Endpoint:
         try:
             version, capabilities = read_modern_request(message, http.headers)
             request = ClientRequest(
-                message, version=version, capabilities=capabilities, put=reply.put, principal=http.principal
+                message,
+                version=version,
+                capabilities=capabilities,
+                put=reply.put,
+                principal=http.principal,
+                place=http.place,
             )
             if request.method == "tools/call":
                 view.check_mirrored(request, http.headers)
@@ -416,7 +433,7 @@ class Endpoint:
         sessions, session = self.gateway.sessions, None
         is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in http.headers
         if not self._stateless:
-            session = sessions.open(view, http.principal) if is_new else self._session(http, view)
+            session = sessions.open(view, http.principal, http.place) if is_new else self._session(http, view)
         version = http.headers.get("mcp-protocol-version", DEFAULT_VERSION)
         if "method" not in message or "id" not in message:
             if session is not None:
@@ -431,7 +448,12 @@ class Endpoint:
         reply = Reply(http, message["id"], headers=about)
         if session is None:
             request = ClientRequest(
-                message, version=version, capabilities={}, put=reply.put, principal=http.principal
+                message,
+                version=version,
+                capabilities={},
+                put=reply.put,
+                principal=http.principal,
+                place=http.place,
             )
             await self._finish(reply, request, view, None)
             return
@@ -505,7 +527,7 @@ class Endpoint:
         sessions = self.gateway.sessions
         try:
             if http.method == "GET" and view is not None:
-                session = sessions.open(view, http.principal)
+                session = sessions.open(view, http.principal, http.place)
                 place = f"{http.scope.get('root_path', '')}{http.path.rstrip('/')}/messages"
                 first = f"event: endpoint\r\ndata: {place}?session={session.key}\r\n\r\n"
                 try:

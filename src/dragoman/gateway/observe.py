@@ -6,19 +6,22 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import summary
-from dragoman.observe.telemetry import serving
+from dragoman.observe.served_request import ServedRequest
+from dragoman.observe.telemetry import TracedServer, find, harmless
 from dragoman.server.protocol.envelope import MCPError
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
+    from dragoman.gateway.connection import ClientConnection
     from dragoman.gateway.request import ClientRequest
     from dragoman.manager.manager import McpManager
-    from dragoman.observe.telemetry import ServerSpan
+    from dragoman.observe.telemetry import Telemetry
 
 access = logging.getLogger("dragoman.access")
 
@@ -33,11 +36,11 @@ _COUNTERS = {"calls": "Calls of a server's tools.", "failed": "Calls that failed
 class Seen:
     """How a request ended."""
 
-    __slots__ = ("began", "error", "result", "span")
+    __slots__ = ("began", "error", "result", "traced")
 
-    def __init__(self, span: ServerSpan | None) -> None:
+    def __init__(self, traced: ServedRequest | None) -> None:
         self.began = time.monotonic()
-        self.span = span
+        self.traced = traced
         self.result: Mapping[str, Any] | None = None
         self.error: Exception | None = None
 
@@ -64,14 +67,49 @@ class RequestObserver:
         """HTTP requests that were refused, by reason."""
         self._ended: Counter[tuple[str, str]] = Counter()
         """What was counted for users who have ended, by counter and server: a counter never falls."""
+        self._telemetry: Telemetry | None = None
 
-    def begin(self, request: ClientRequest) -> Seen:
-        """Begin to count a request."""
+    def begin(self, request: ClientRequest, *, is_known: bool) -> Seen:
+        """Begin to count a request; `is_known` says whether its method is one that is answered."""
         self.in_progress += 1
-        span = serving(request.method, request.params, version=request.version, request_id=request.id)
-        if span is not None:
-            span.__enter__()
-        return Seen(span)
+        telemetry = self.telemetry
+        if telemetry is None:
+            return Seen(None)
+        traced = ServedRequest(
+            telemetry,
+            request.method,
+            request.params,
+            request_id=request.id,
+            about={"mcp.protocol.version": request.version, **request.place},
+            session_id=request.client.key if request.client is not None else "",
+            label="" if is_known else OTHER,
+        )
+        return Seen(traced)
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """What records spans and measurements; `None` without an OpenTelemetry SDK."""
+        if self._telemetry is None:
+            self._telemetry = find()
+        return self._telemetry
+
+    @contextmanager
+    def asking(self, method: str, client: ClientConnection, number: str) -> Generator[Mapping[str, str]]:
+        """Trace a question to a client; yields what its parameters carry in `_meta`."""
+        telemetry = self.telemetry
+        if telemetry is None:
+            yield {}
+            return
+        peer = TracedServer(attributes=_connection(client), session_id=client.key)
+        with telemetry.request(method, peer) as traced:
+            traced.numbered(number)
+            yield traced.meta() or {}
+
+    def session_ended(self, client: ClientConnection) -> None:
+        """Measure how long a client stayed."""
+        if (telemetry := self.telemetry) is not None and client.version:
+            with harmless():
+                telemetry.served_session_ended(_connection(client), time.monotonic() - client.began)
 
     def end(self, request: ClientRequest, seen: Seen, *, is_known: bool) -> None:
         """Count how it ended.
@@ -81,9 +119,9 @@ class RequestObserver:
             seen: What `begin` returned, with its result or its error.
             is_known: Whether its method is one that is answered.
         """
-        if seen.span is not None:
-            seen.span.end(seen.result, seen.error)
-            seen.span.__exit__(None, None, None)
+        if seen.traced is not None:
+            is_cancelled = seen.result is None and seen.error is None
+            seen.traced.end(seen.result, asyncio.CancelledError() if is_cancelled else seen.error)
         self.in_progress -= 1
         if not self.in_progress:
             self._idle.set()
@@ -131,6 +169,12 @@ class RequestObserver:
                 server_metrics(managers, self._ended),
             ]
         )
+
+
+def _connection(client: ClientConnection) -> dict[str, Any]:
+    """Return the attributes of a connection; there are too many clients for the address to be one."""
+    about = {"mcp.protocol.version": client.version, **client.place}
+    return {key: value for key, value in about.items() if not key.startswith("client.")}
 
 
 def server_metrics(managers: Iterable[McpManager], ended: Mapping[tuple[str, str], int] | None = None) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 SERVER_ERROR = -32000
+NOWHERE: Mapping[str, Any] = {}
 MAX_NAME_CHARS = 200
 """How much of a client's name is kept."""
 APPROVAL = "dragoman_approval"
@@ -44,7 +45,7 @@ APPROVAL = "dragoman_approval"
 class ClientRequest:
     """One request of a client."""
 
-    __slots__ = ("capabilities", "client", "id", "method", "params", "principal", "put", "version")
+    __slots__ = ("capabilities", "client", "id", "method", "params", "place", "principal", "put", "version")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class ClientRequest:
         put: Callable[[Mapping[str, Any]], None],
         principal: str = "",
         client: ClientConnection | None = None,
+        place: Mapping[str, Any] | None = None,
     ) -> None:
         """Take a request whose envelope is checked.
 
@@ -65,6 +67,7 @@ class ClientRequest:
             put: Sends a message to the client before the result, without waiting.
             principal: Who makes it; empty where no one has to say so.
             client: The client, if it stays; otherwise the request is one of its own.
+            place: Where the client is, as attributes of a span; where it was first, unless given.
         """
         self.method: str = message["method"]
         self.params: dict[str, Any] = message.get("params") or {}
@@ -74,6 +77,7 @@ class ClientRequest:
         self.put = put
         self.principal = principal
         self.client = client
+        self.place = place or (client.place if client is not None else NOWHERE)
 
     @property
     def peer(self) -> ClientConnection | None:

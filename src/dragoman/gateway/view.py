@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.announce import Announcer
     from dragoman.gateway.connection import ClientConnection
     from dragoman.gateway.gateway import Gateway
+    from dragoman.gateway.observe import RequestObserver
     from dragoman.gateway.request import ClientRequest
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
@@ -159,6 +160,11 @@ class View:
         """What tells clients of changes."""
         return self._gateway.announcer
 
+    @property
+    def observer(self) -> RequestObserver:
+        """What counts and traces requests."""
+        return self._gateway.observer
+
     def knows(self, method: str) -> bool:
         """Return whether a method is answered."""
         return method in self._handlers
@@ -167,7 +173,7 @@ class View:
         """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised."""
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
-        seen = observer.begin(request)
+        seen = observer.begin(request, is_known=handler is not None)
         # What a server is sent for this request is its client's, and so is what the server asks meanwhile.
         token = current_caller.set(AskedInRounds(request) if request.is_modern else AskedNow(request))
         try:

@@ -4,10 +4,16 @@ Each request that is sent makes one span and one measurement: a call that is sen
 refused before it is sent has none. The span is current during the request, and the configured propagators put
 its context into `params._meta` for the server (SEP-414).
 
+Requests that are served, by the gateway or by a client that a server asks, are in `served_request.py`.
+
 Nothing happens unless the application has set up an OpenTelemetry SDK before a server is connected: else
 `find` returns `None` and imports nothing.
 
-Arguments and results are never recorded. A server's error message is masked and cut.
+Inside the span of another instrumentation that already traces the execution of the tool, a call makes no
+second span: its attributes are added to that one.
+
+Arguments and results are recorded only if `CONTENT` is set. They and a server's error message are masked and
+cut.
 Reported as `error.type`: the JSON-RPC code where the server answered with one, `tool_error`, `timeout`,
 `cancelled`, our own stable codes, else the exception's name.
 
@@ -17,11 +23,13 @@ https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.errors import DragomanError, ProtocolError
 from dragoman.model import Stdio
@@ -46,6 +54,11 @@ SCOPE = "dragoman"
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds; the boundaries that the conventions name for every duration."""
 MAX_MESSAGE_CHARS = 300
+MAX_CONTENT_CHARS = 8_192
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The variable that turns the recording of arguments and results on."""
+EXECUTE_TOOL = "execute_tool"
+_OPERATION, _TOOL, _METHOD = "gen_ai.operation.name", "gen_ai.tool.name", "mcp.method.name"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -78,11 +91,17 @@ class TracedServer(Struct, kw_only=True):
         if isinstance(transport, Stdio):
             about["network.transport"] = "pipe"
         else:
-            about |= {"network.transport": "tcp", "network.protocol.name": "http", **_place(transport.url)}
+            about |= {
+                "network.transport": "tcp",
+                "network.protocol.name": "http",
+                "network.protocol.version": "1.1",
+                **place_of(transport.url),
+            }
         return cls(attributes=about, session_id=session_id)
 
 
-def _place(url: str) -> dict[str, Any]:
+def place_of(url: str) -> dict[str, Any]:
+    """Return the host and the port of an address, as attributes."""
     parts = split_url(url)
     if parts is None or not parts.host:
         return {}
@@ -104,62 +123,9 @@ def find() -> Telemetry | None:
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
 
 
-def serving(method: str, params: Mapping[str, Any], *, version: str, request_id: object) -> ServerSpan | None:
-    """Return a span for a request that a client made of us; `None` without an OpenTelemetry SDK."""
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None or not _is_real(trace.get_tracer_provider()):
-        return None
-    return ServerSpan(method, params, version=version, request_id=request_id)
-
-
-class ServerSpan:
-    """The span of one request that is served, below the span of the client that made it."""
-
-    def __init__(self, method: str, params: Mapping[str, Any], *, version: str, request_id: object) -> None:
-        from opentelemetry import propagate, trace
-
-        name: object = params.get("name")
-        target = name if isinstance(name, str) else ""
-        about: dict[str, Any] = {
-            "mcp.method.name": method,
-            "mcp.protocol.version": version,
-            "jsonrpc.request.id": str(request_id),
-        }
-        if method == "tools/call":
-            about |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
-        elif method == "prompts/get":
-            about["gen_ai.prompt.name"] = target
-        meta: object = params.get("_meta")
-        self._status = trace.StatusCode.ERROR
-        self._current = trace.get_tracer(SCOPE, VERSION).start_as_current_span(
-            f"{method} {target}" if target else method,
-            kind=trace.SpanKind.SERVER,
-            attributes=about,
-            context=propagate.extract(cast("Any", meta)) if isinstance(meta, dict) else None,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-
-    def __enter__(self) -> Self:
-        self._span: Span = self._current.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._current.__exit__(kind, exc, traceback)
-
-    def end(self, result: Mapping[str, Any] | None, error: Exception | None) -> None:
-        """Record how the request ended."""
-        if error is not None:
-            code = getattr(error, "code", None)
-            self._span.set_attribute("error.type", str(code or type(error).__qualname__))
-            if code is not None:
-                self._span.set_attribute("rpc.response.status_code", str(code))
-            self._span.set_status(self._status, excerpt(str(error), MAX_MESSAGE_CHARS, mask_text).text)
-        elif result is not None and result.get("isError") is True:
-            self._span.set_attribute("error.type", "tool_error")
-            self._span.set_status(self._status)
+def records_content() -> bool:
+    """Return whether arguments and results are recorded; the values are those of other instrumentations."""
+    return os.environ.get(CONTENT, "").strip().lower() in {"true", "1", "span_only", "span_and_event"}
 
 
 def _is_real(provider: object) -> bool:
@@ -181,6 +147,7 @@ class Telemetry:
         from opentelemetry import context, metrics, propagate, trace
 
         self.mask = mask
+        self.has_content = records_content()
         self.api_context, self.api_propagate, self.api_trace = context, propagate, trace
         self.tracer = trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider)
         meter = metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider)
@@ -196,9 +163,28 @@ class Telemetry:
             description="The time that an MCP session lasted",
             explicit_bucket_boundaries_advisory=BUCKETS,
         )
+        self.served = meter.create_histogram(
+            "mcp.server.operation.duration",
+            unit="s",
+            description="The time from receiving an MCP request until its result was ready",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._served_sessions = meter.create_histogram(
+            "mcp.server.session.duration",
+            unit="s",
+            description="The time that an MCP session of a client lasted",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
 
     def request(
-        self, method: str, peer: TracedServer, *, tool: str = "", prompt: str = "", resource: str = ""
+        self,
+        method: str,
+        peer: TracedServer,
+        *,
+        tool: str = "",
+        prompt: str = "",
+        resource: str = "",
+        arguments: object = None,
     ) -> TracedRequest:
         """Return a context manager around sending one request.
 
@@ -208,15 +194,18 @@ class Telemetry:
             tool: The server's name of the tool, if one is called.
             prompt: The prompt, if one is requested.
             resource: The URI of the resource; recorded in the span only, not in its name.
+            arguments: Of the tool; recorded in the span only, and only if that is turned on.
         """
-        about = {"mcp.method.name": method, **peer.attributes}
+        about = {_METHOD: method, **peer.attributes}
         if tool:
-            about |= {"gen_ai.tool.name": tool, "gen_ai.operation.name": "execute_tool"}
+            about |= {_TOOL: tool, _OPERATION: EXECUTE_TOOL}
         if prompt:
             about["gen_ai.prompt.name"] = prompt
         details: dict[str, Any] = {}
         if resource:
             details["mcp.resource.uri"] = self.mask(resource)
+        if self.has_content and tool:
+            details["gen_ai.tool.call.arguments"] = self.content(arguments)
         if peer.session_id:
             details["mcp.session.id"] = peer.session_id
         name = f"{method} {target}" if (target := tool or prompt) else method
@@ -226,8 +215,17 @@ class Telemetry:
         """Record how long a session lasted, and the error that ended it, if any."""
         about = dict(peer.attributes)
         if error is not None:
-            about["error.type"] = _error_type(error)
+            about["error.type"] = error_type(error)
         self._sessions.record(seconds, about)
+
+    def served_session_ended(self, about: Mapping[str, Any], seconds: float) -> None:
+        """Record how long the session of a client lasted."""
+        self._served_sessions.record(seconds, about)
+
+    def content(self, value: object) -> str:
+        """Return arguments or a result as JSON, masked and cut."""
+        text = json.dumps({} if value is None else value, ensure_ascii=False, default=str)
+        return excerpt(text, MAX_CONTENT_CHARS, self.mask).text
 
 
 class TracedRequest:
@@ -239,6 +237,7 @@ class TracedRequest:
         "_details",
         "_error",
         "_name",
+        "_owns_span",
         "_span",
         "_telemetry",
         "_token",
@@ -254,13 +253,14 @@ class TracedRequest:
         self._details = details
         """For the span only: there are too many different values for a metric."""
         self._span: Span | None = None
+        self._owns_span = True
         self._token: Any = None
         self._began = 0.0
         self._error = ""
 
     def __enter__(self) -> Self:
         self._began = time.perf_counter()
-        with _harmless():
+        with harmless():
             self._open()
         return self
 
@@ -268,11 +268,19 @@ class TracedRequest:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         seconds = time.perf_counter() - self._began
-        with _harmless():
+        with harmless():
             self._close(exc, seconds)
 
     def _open(self) -> None:
         trace, context = self._telemetry.api_trace, self._telemetry.api_context
+        if self._about.get(_OPERATION) == EXECUTE_TOOL:
+            outer = trace.get_current_span()
+            if outer.is_recording() and is_execution(outer, self._about[_TOOL]):
+                added = {**self._about, **self._details}
+                del added[_OPERATION], added[_TOOL]
+                outer.set_attributes(added)
+                self._span, self._owns_span = outer, False
+                return
         span = self._telemetry.tracer.start_span(
             self._name, kind=trace.SpanKind.CLIENT, attributes={**self._about, **self._details}
         )
@@ -286,28 +294,31 @@ class TracedRequest:
             # The cause says more than the error that the SDK's session raises for it.
             exc = exc.__cause__ if isinstance(exc.__cause__, DragomanError | TimeoutError) else exc
         if exc is not None:
-            self.failed(_error_type(exc), _message(exc, self._telemetry.mask))
+            self.failed(error_type(exc), message_of(exc, self._telemetry.mask))
             if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
                 self._tell("rpc.response.status_code", str(exc.rpc_code))
         context = None
         if self._span is not None:
             # Exemplars link the measurement to its span, which is not current at this point.
             context = self._telemetry.api_trace.set_span_in_context(self._span)
-            self._span.end()
+            if self._owns_span:
+                self._span.end()
         self._telemetry.operations.record(seconds, self._about, context=context)
 
     def meta(self) -> dict[str, str] | None:
         """Return the `_meta` with which the server continues the trace; `None` if it is empty."""
         carrier: dict[str, str] = {}
         if self._span is not None:
-            with _harmless():
+            with harmless():
                 self._telemetry.api_propagate.inject(carrier)
         return carrier or None
 
-    def answered(self, *, is_error: bool) -> None:
-        """Record whether the tool reported an error."""
-        if is_error:
+    def answered(self, outcome: Mapping[str, Any]) -> None:
+        """Record the answer, and whether the tool reported an error."""
+        if outcome.get("isError") is True:
             self.failed("tool_error")
+        elif self._telemetry.has_content and self._span is not None and _TOOL in self._about:
+            self._span.set_attribute("gen_ai.tool.call.result", self._telemetry.content(result_of(outcome)))
 
     def numbered(self, request_id: int | str) -> None:
         """Record the JSON-RPC id of the request."""
@@ -320,17 +331,40 @@ class TracedRequest:
             return
         self._error = error_type
         self._tell("error.type", error_type)
-        if self._span is not None:
+        if self._span is not None and self._owns_span:
             self._span.set_status(self._telemetry.api_trace.StatusCode.ERROR, message or None)
 
     def _tell(self, key: str, value: str) -> None:
         self._about[key] = value
-        if self._span is not None:
+        # How a span of another instrumentation ends is for that to say: the call may be sent once more.
+        if self._span is not None and self._owns_span:
             self._span.set_attribute(key, value)
 
 
+def is_execution(span: Span, tool: str) -> bool:
+    """Return whether a span of another instrumentation is that of this tool's execution.
+
+    A program that calls several tools is executed as one: only the tool that the span names counts, under its
+    own or a longer name, and only its first request.
+    """
+    known: Mapping[str, Any] = getattr(span, "attributes", None) or {}
+    if known.get(_OPERATION) != EXECUTE_TOOL or _METHOD in known:
+        return False
+    named = str(known.get(_TOOL, ""))
+    return not named or _plain(named).endswith(_plain(tool))
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def result_of(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a result is recorded."""
+    return {key: outcome[key] for key in ("content", "structuredContent") if key in outcome}
+
+
 @contextmanager
-def _harmless() -> Generator[None]:
+def harmless() -> Generator[None]:
     """Log errors of the application's samplers, processors and propagators; the call goes on."""
     try:
         yield
@@ -338,7 +372,8 @@ def _harmless() -> Generator[None]:
         logger.exception("OpenTelemetry failed to record a request")
 
 
-def _error_type(error: BaseException) -> str:
+def error_type(error: BaseException) -> str:
+    """Return the class of an error, as the conventions want it."""
     match error:
         case ProtocolError(rpc_code=int() as code):
             return str(code)
@@ -352,6 +387,6 @@ def _error_type(error: BaseException) -> str:
             return type(error).__qualname__
 
 
-def _message(error: BaseException, mask: Callable[[str], str]) -> str:
+def message_of(error: BaseException, mask: Callable[[str], str]) -> str:
     """Return an error's message, masked and cut: it may quote a server."""
     return excerpt(error.message, MAX_MESSAGE_CHARS, mask).text if isinstance(error, DragomanError) else ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -17,12 +18,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from dragoman.errors import CallTimeoutError, ConnectionLostError, ProtocolError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.observe.telemetry import BUCKETS, Telemetry, TracedServer, find
+from dragoman.observe.telemetry import BUCKETS, CONTENT, Telemetry, TracedServer, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import Span
 
 CANARY = "sk-" + "Q7w8" * 8
 PIPE = TracedServer.of(Stdio("python"), protocol_version="2025-11-25")
@@ -84,7 +86,7 @@ def test_call_is_a_client_span_with_the_attributes_of_the_convention(recorder: R
     )
     with recorder.telemetry.request("tools/call", peer, tool="find_law") as request:
         request.numbered(7)
-        request.answered(is_error=False)
+        request.answered({"content": []})
     span = recorder.span()
     common = {
         "mcp.method.name": "tools/call",
@@ -93,6 +95,7 @@ def test_call_is_a_client_span_with_the_attributes_of_the_convention(recorder: R
         "gen_ai.operation.name": "execute_tool",
         "network.transport": "tcp",
         "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
         "server.address": "law.example",
         "server.port": 443,
     }
@@ -128,7 +131,8 @@ def test_peer_tells_where_a_server_is_and_nothing_else(
 ) -> None:
     about = TracedServer.of(transport).attributes
     if not isinstance(transport, Stdio):
-        expected = {"network.transport": "tcp", "network.protocol.name": "http", **expected}
+        http = {"network.protocol.name": "http", "network.protocol.version": "1.1"}
+        expected = {"network.transport": "tcp", **http, **expected}
     assert about == expected
 
 
@@ -153,7 +157,7 @@ def test_prompt_names_the_span_and_resource_does_not(recorder: Recorder) -> None
 
 def test_failure_that_the_tool_reports_is_a_tool_error(recorder: Recorder) -> None:
     with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
-        request.answered(is_error=True)
+        request.answered({"isError": True})
     assert (recorder.span().attributes or {})["error.type"] == "tool_error"
     assert recorder.span().status.status_code is StatusCode.ERROR
     assert recorder.points()[0].attributes["error.type"] == "tool_error"
@@ -252,7 +256,7 @@ def test_request_goes_on_when_the_applications_processor_fails(
     before = context.get_current()
     with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
         request.meta()
-        request.answered(is_error=True)
+        request.answered({"isError": True})
     assert context.get_current() == before
     assert "OpenTelemetry failed" in caplog.text
     recorder.close()
@@ -271,6 +275,102 @@ async def test_requests_of_one_loop_do_not_see_each_others_spans(recorder: Recor
     parents = await asyncio.gather(*(send(number) for number in range(5)))
     assert len(set(parents)) == 5
     assert all(span.parent is None for span in recorder.spans())
+
+
+@pytest.fixture
+def with_content(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    monkeypatch.setenv(CONTENT, "true")
+    recorder = Recorder()
+    yield recorder
+    recorder.close()
+
+
+def test_arguments_and_results_are_recorded_on_demand_and_masked(
+    recorder: Recorder, with_content: Recorder
+) -> None:
+    result = {"content": [{"type": "text", "text": f"sent with {CANARY}"}], "isError": False}
+    for one in (recorder, with_content):
+        arguments = {"city": "Paris", "password": "hunter2-and-more", "key": CANARY}
+        with one.telemetry.request("tools/call", PIPE, tool="t", arguments=arguments) as request:
+            request.answered(result)
+    assert not [key for key in recorder.span().attributes or {} if key.startswith("gen_ai.tool.call")]
+    attributes = with_content.span().attributes or {}
+    assert json.loads(str(attributes["gen_ai.tool.call.arguments"]))["city"] == "Paris"
+    assert "sent with" in str(attributes["gen_ai.tool.call.result"])
+    assert CANARY not in with_content.span().to_json()
+    assert "hunter2" not in with_content.span().to_json()
+    # Not in a measurement: there are too many different values.
+    (point,) = with_content.points()
+    assert not [key for key in point.attributes if key.startswith("gen_ai.tool.call")]
+
+
+def test_a_result_that_is_an_error_is_not_recorded(with_content: Recorder) -> None:
+    with with_content.telemetry.request("tools/call", PIPE, tool="t") as request:
+        request.answered({"content": [{"type": "text", "text": "secret stack"}], "isError": True})
+    assert "gen_ai.tool.call.result" not in (with_content.span().attributes or {})
+
+
+def executing(recorder: Recorder, **about: Any) -> Span:
+    attributes = {"gen_ai.operation.name": "execute_tool", **about}
+    return recorder.telemetry.tracer.start_span("execute_tool", attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("outer", "shared"),
+    [
+        ({"gen_ai.tool.name": "mcp_law_find"}, True),
+        ({"gen_ai.tool.name": "find"}, True),
+        ({}, True),
+        ({"gen_ai.tool.name": "run_code"}, False),
+        ({"gen_ai.tool.name": "find", "mcp.method.name": "tools/call"}, False),
+        ({"gen_ai.tool.name": "find", "gen_ai.operation.name": "chat"}, False),
+    ],
+    ids=str,
+)
+def test_a_call_inside_the_span_of_its_execution_makes_no_second_span(
+    recorder: Recorder, outer: dict[str, Any], *, shared: bool
+) -> None:
+    span = executing(recorder, **outer)
+    token = context.attach(trace.set_span_in_context(span))
+    try:
+        with recorder.telemetry.request("tools/call", PIPE, tool="find") as request:
+            request.numbered(7)
+            meta = request.meta()
+            request.answered({"isError": True})
+        assert trace.get_current_span() is span
+    finally:
+        context.detach(token)
+    span.end()
+    spans = recorder.spans()
+    assert len(spans) == (1 if shared else 2)
+    outermost = spans[-1]
+    attributes = outermost.attributes or {}
+    assert outermost.name == "execute_tool"
+    # The server continues the span that there is.
+    assert meta is not None
+    where = spans[0].get_span_context()
+    assert where is not None
+    assert meta["traceparent"].split("-")[2] == trace.format_span_id(where.span_id)
+    if shared:
+        assert attributes["mcp.method.name"] == "tools/call"
+        assert attributes["jsonrpc.request.id"] == "7"
+        assert attributes.get("gen_ai.tool.name") == outer.get("gen_ai.tool.name")
+        # How it ended is for the instrumentation to say whose span it is.
+        assert "error.type" not in attributes
+        assert outermost.status.status_code is StatusCode.UNSET
+    assert recorder.points()[0].attributes["error.type"] == "tool_error"
+
+
+def test_other_requests_inside_an_execution_have_their_own_spans(recorder: Recorder) -> None:
+    span = executing(recorder)
+    token = context.attach(trace.set_span_in_context(span))
+    try:
+        with recorder.telemetry.request("initialize", PIPE):
+            pass
+    finally:
+        context.detach(token)
+    span.end()
+    assert [one.name for one in recorder.spans()] == ["initialize", "execute_tool"]
 
 
 FIND = """

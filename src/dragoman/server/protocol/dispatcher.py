@@ -22,6 +22,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST
 from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
+from dragoman.observe.served_request import served
 from dragoman.observe.telemetry import TracedServer, find
 from dragoman.server.attempt import ConnectionEnd
 from dragoman.server.protocol.context import received_at
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import MessageMetadata
     from mcp.shared.transport_context import TransportContext
 
+    from dragoman.observe.served_request import ServedRequest
     from dragoman.observe.telemetry import Telemetry, TracedRequest
     from dragoman.server.attempt import ConnectAttempt
     from dragoman.server.protocol.outgoing import Traffic
@@ -182,7 +184,7 @@ class WireDispatcher:
                 params = dict(params or {})
                 params["_meta"] = {**(params.get("_meta") or {}), **carrier}
             outcome = await self._exchange(method, params, opts, *how, traced=request)
-            request.answered(is_error=outcome.get("isError") is True)
+            request.answered(outcome)
             return outcome
 
     async def _exchange(
@@ -357,7 +359,10 @@ class WireDispatcher:
         request_id = context.request_id
         try:
             try:
-                with self._deadlines.held() if method in self.asks else nullcontext():
+                with (
+                    self.trace_service(method, params, request_id),
+                    self._deadlines.held() if method in self.asks else nullcontext(),
+                ):
                     result = await self._on_request(context, method, params)
                 answer = self.rpc.result(request_id, result)
             except Exception as exc:  # noqa: BLE001 -- an error of a handler becomes an error answer
@@ -367,6 +372,15 @@ class WireDispatcher:
         finally:
             self._serving.pop(request_id, None)
             context.closed = True
+
+    def trace_service(
+        self, method: str, params: dict[str, Any] | None, request_id: RequestId | None
+    ) -> ServedRequest | nullcontext[None]:
+        """Return the trace of a question of the server."""
+        telemetry = self._telemetry
+        return (
+            nullcontext() if telemetry is None else served(telemetry, self.peer, method, params, request_id)
+        )
 
     def _refusal(self, request_id: RequestId, method: str, exc: Exception) -> bytes:
         if isinstance(exc, MCPError):
@@ -526,11 +540,11 @@ def _progress_token(params: dict[str, Any] | None) -> str | int | None:
             return None
 
 
-def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+def _subject(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the subject of a request, as an attribute of its trace."""
     match method:
         case "tools/call":
-            return {"tool": str(params.get("name", ""))}
+            return {"tool": str(params.get("name", "")), "arguments": params.get("arguments")}
         case "prompts/get":
             return {"prompt": str(params.get("name", ""))}
         case _:

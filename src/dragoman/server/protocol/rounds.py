@@ -26,10 +26,16 @@ from dragoman.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     from mcp.client.session import ClientSession
 
     from dragoman.server.protocol.deadlines import Deadline
+
+    TraceQuestion: TypeAlias = Callable[
+        [str, dict[str, Any] | None, Any], AbstractContextManager[object, bool | None]
+    ]
 
 
 MAX_ROUNDS = 10
@@ -62,6 +68,7 @@ async def answer_rounds(
     send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
     *,
     session: ClientSession,
+    trace: TraceQuestion,
     what: str,
     pauses: bool = False,
     end: Deadline | None = None,
@@ -72,6 +79,7 @@ async def answer_rounds(
         result: The result of the first round.
         send: Sends the request again, with what a round adds to its parameters.
         session: Runs the application's handlers.
+        trace: Traces the answer to one question.
         what: The tool, or the subject of another request, for errors.
         pauses: Whether to stop when a person is asked.
         end: The deadline of the request, put off by the time that answers take.
@@ -95,8 +103,8 @@ async def answer_rounds(
             for_person = [key for key, request in requests.items() if request.method == ELICIT]
             if pauses and for_person:
                 others = {key: request for key, request in requests.items() if key not in for_person}
-                return result, await answer_requests(session, others, end)
-            added["inputResponses"] = await answer_requests(session, requests, end)
+                return result, await answer_requests(session, others, end, trace=trace)
+            added["inputResponses"] = await answer_requests(session, requests, end, trace=trace)
             pause = FIRST_PAUSE
         else:
             await asyncio.sleep(pause)
@@ -111,7 +119,11 @@ async def answer_rounds(
 
 
 async def answer_requests(
-    session: ClientSession, requests: Mapping[str, Any], end: Deadline | None = None
+    session: ClientSession,
+    requests: Mapping[str, Any],
+    end: Deadline | None = None,
+    *,
+    trace: TraceQuestion,
 ) -> dict[str, Any]:
     """Answer questions with the application's handlers, one after the other; return the answers as JSON.
 
@@ -124,12 +136,13 @@ async def answer_requests(
         meta = request.params.meta if request.params is not None else None
         context = ClientRequestContext(session=session, request_id=key, meta=meta)
         began = loop.time()
-        answer = await session.dispatch_input_request(context, request)
-        if end is not None:
-            # The user's time to answer does not count for the call.
-            end.put_off(loop.time() - began)
-        if isinstance(answer, types.ErrorData):
-            raise MCPError.from_error_data(answer)
+        with trace(request.method, None, key):
+            answer = await session.dispatch_input_request(context, request)
+            if end is not None:
+                # The user's time to answer does not count for the call.
+                end.put_off(loop.time() - began)
+            if isinstance(answer, types.ErrorData):
+                raise MCPError.from_error_data(answer)
         answers[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     return answers
 

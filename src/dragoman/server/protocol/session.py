@@ -354,7 +354,13 @@ class Session:
 
         pauses = call.rounds is not None and call.rounds.pauses
         raw, answered = await answer_rounds(
-            raw, send, session=self._session, what=call.tool, pauses=pauses, end=call.deadline
+            raw,
+            send,
+            session=self._session,
+            trace=self._dispatcher.trace_service,
+            what=call.tool,
+            pauses=pauses,
+            end=call.deadline,
         )
         if wants_input(raw):
             return Unfinished("input_required", raw, answered)
@@ -405,7 +411,11 @@ class Session:
             MCPError: There is no handler for it, or the handler failed.
         """
         question = _QUESTION.validate_python(request)
-        return (await answer_requests(self._session, {"": question}, current_deadline.get()))[""]
+        return (
+            await answer_requests(
+                self._session, {"": question}, current_deadline.get(), trace=self._dispatcher.trace_service
+            )
+        )[""]
 
     # Skills
 
@@ -499,7 +509,11 @@ class Session:
         if not self._is_modern or not wants_input(raw):
             return raw
         end = current_deadline.get()
-        return (await answer_rounds(raw, send, session=self._session, what=what, end=end))[0]
+        return (
+            await answer_rounds(
+                raw, send, session=self._session, trace=self._dispatcher.trace_service, what=what, end=end
+            )
+        )[0]
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
         """Return completions for an argument of a prompt or a resource template."""
