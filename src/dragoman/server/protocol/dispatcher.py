@@ -95,6 +95,7 @@ class WireDispatcher:
         probe_seconds: float = math.inf,
         attempt: ConnectAttempt | None = None,
         on_end: Callable[[ConnectionEnd], None] | None = None,
+        traced: bool = True,
     ) -> None:
         self.server = server
         self._attempt = attempt
@@ -114,7 +115,7 @@ class WireDispatcher:
         """The `QUESTIONS` that have a handler; the others are refused at once and extend no deadline."""
         self.peer = TracedServer()
         """The attributes of the server in traces."""
-        self._telemetry = find()
+        self._telemetry = find() if traced else None
         self.ended: asyncio.Future[ConnectionEnd] = self._loop.create_future()
         """Done when the conversation has ended."""
         self._running = False

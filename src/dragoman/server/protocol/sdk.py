@@ -298,7 +298,7 @@ async def seam_fault() -> str:
 
 async def _try_seam() -> str:
     """Open a session over a wire in memory; return why that failed."""
-    dispatcher = WireDispatcher("self-check")
+    dispatcher = WireDispatcher("self-check", traced=False)
     dispatcher.wire = wire = _Loopback(dispatcher)
     try:
         async with asyncio.timeout(SEAM_SECONDS), ClientSession(dispatcher=dispatcher) as session:
