@@ -193,20 +193,15 @@ from dragoman.observe.otlp import exporting
 
 
 async def elicit(server, params):
-    return {"action": "accept", "content": {"count": 3}}
+    return {"action": "accept", "content": {"seats": 3}}
 
 
 async def sample(server, params):
-    said = {"type": "text", "text": "something"}
-    return {"role": "assistant", "content": said, "model": "m", "stopReason": "endTurn"}
-
-
-async def roots(server, params):
     raise RuntimeError("not for you")
 
 
 async def main():
-    handlers = Handlers(elicitation=elicit, sampling=sample, roots=roots)
+    handlers = Handlers(elicitation=elicit, sampling=sample, roots=["file:///srv"])
     for protocol in ("legacy", "auto"):
         spec = {"command": sys.executable, "args": [sys.argv[1]], "protocol": protocol}
         async with McpManager({"all": spec}, handlers=handlers, cache=False) as mcp:
@@ -231,11 +226,11 @@ async def test_what_a_server_asks_is_traced_in_both_protocols(monkeypatch: pytes
         code = ASKING.replace("sys.argv[1]", repr(str(server)))
         done = await asyncio.to_thread(warm.run, [], code=code, environment=os.environ, timeout=90)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["True", "True", "False"] * 2
+    assert done.stdout.split() == ["True", "False", "True"] * 2
     for method, fails in (
         ("elicitation/create", False),
-        ("sampling/createMessage", False),
-        ("roots/list", True),
+        ("sampling/createMessage", True),
+        ("roots/list", False),
     ):
         asked = collector.named("questions", method)
         assert [(span.kind, span.is_error) for span in asked] == [("SERVER", fails)] * 2
