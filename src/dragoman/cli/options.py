@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Settings, ToolDef
 
 PROFILE_VARIABLE = "DRAGOMAN_PROFILE"
+THINK: dict[str, bool | str] = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
+"""Whether and how much a model thinks first, as people write it."""
 _OWN = "dragoman"
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
-from collections import deque
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.agent.messages import Usage, encode
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of
 from dragoman.cli.commands.login import open_browser
-from dragoman.cli.output import one_line, safe, shorten_path
-from dragoman.cli.session.conversation import as_markdown, available_models
+from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
 from dragoman.cli.session.render_turn import PastCall, called, short_arguments
+from dragoman.cli.slash_context import (
+    Context,
+    Leave,
+    SlashCommand,
+    UsageError,
+    did_you_mean,
+    server_named,
+    split,
+    tool_named,
+)
 from dragoman.cli.tables import (
     diagnosis_view,
     offers_view,
@@ -30,129 +35,19 @@ from dragoman.cli.tables import (
     servers_view,
     tools_table,
 )
+from dragoman.cli.talk_commands import CONVERSATION, TOOLS
 from dragoman.config.templates import input_ids
-from dragoman.errors import InvalidArgumentsError, UnknownToolError
+from dragoman.errors import InvalidArgumentsError
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerState, Stdio
-from dragoman.storage.files import private_opener
-from dragoman.struct import MutableStruct, Struct, field
-from dragoman.suggest import suggest
 from dragoman.tools.result.render import describe, to_part
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rich.console import RenderableType
 
-    from dragoman.agent.messages import Message
-    from dragoman.cli.session.conversation import Conversation
-    from dragoman.cli.session.questions import Asker
-    from dragoman.model import ProgressHandler, Prompt, Resource, ToolDef
-
-KEPT_CALLS = 50
-"""The number of recent results that `/last` can show."""
-
-
-class Leave(Exception):  # noqa: N818 -- not an error: the user wants to quit
-    """The user asked to end the session."""
-
-
-class UsageError(Exception):
-    """A command has invalid arguments; the message explains them."""
-
-
-class Context(MutableStruct, kw_only=True):
-    """The objects that a command may use; optional ones depend on where it runs."""
-
-    mcp: McpManager
-    conversation: Conversation | None = None
-    """The conversation with a model; commands that need one fail without it."""
-    asker: Asker | None = None
-    """Asks the user for missing arguments; without it they are an error."""
-    say: Callable[[RenderableType], None] | None = None
-    """Shows output while the command is running."""
-    talk: Callable[[str], Awaitable[None]] | None = None
-    """Sends a text to the model and shows the answer."""
-    on_progress: ProgressHandler | None = None
-    """Called with the progress of a call."""
-    clear: Callable[[], None] | None = None
-    """Clears the screen."""
-    calls: deque[PastCall] = field(default_factory=lambda: deque[PastCall](maxlen=KEPT_CALLS))
-    """The latest calls, the newest last."""
-
-
-Handler: TypeAlias = "Callable[[Context, str], Awaitable[RenderableType]]"
-
-
-class SlashCommand(Struct):
-    """One slash command."""
-
-    name: str
-    arguments: str
-    help: str
-    handler: Handler
-    details: str = ""
-    """More help, with examples on separate lines."""
-
-
-def split(words: str) -> tuple[str, str]:
-    """Return the first word and the rest; words are separated by any white space."""
-    first, *rest = words.split(None, 1) or [""]
-    return first, rest[0].strip() if rest else ""
-
-
-def did_you_mean(word: str, known: Iterable[str], fallback: str) -> str:
-    """Return a suggestion of similar names, or the fallback."""
-    found = suggest(word, known, by_part=True)
-    return f"Did you mean {' or '.join(found)}?" if found else fallback
-
-
-def server_named(context: Context, name: str, command: str) -> str:
-    """Check the name of a server and return it.
-
-    Raises:
-        UsageError: The name is missing or unknown.
-    """
-    known = list(context.mcp.status())
-    listed = ", ".join(known) or "none"
-    if not name:
-        msg = f"Usage: {command} SERVER. Servers: {listed}"
-        raise UsageError(msg)
-    if name not in known:
-        msg = f"Unknown server `{name}`. {did_you_mean(name, known, f'Servers: {listed}')}"
-        raise UsageError(msg)
-    return name
-
-
-def tool_named(context: Context, name: str) -> ToolDef:
-    """Return a tool by any name that `dragoman call` takes: exposed, alias, `server.tool`, or its own.
-
-    Raises:
-        UsageError: The name is unknown, or several servers have such a tool.
-    """
-    registry = context.mcp.registry
-    try:
-        return registry.resolve(name)
-    except UnknownToolError as error:
-        if error.is_ambiguous:
-            text = str(error)
-            raise UsageError(text[:1].upper() + text[1:]) from None
-    names = [one for tool in registry for one in (tool.name, tool.original_name) if one]
-    msg = f"Unknown tool `{name}`. {did_you_mean(name, names, '/tools lists all tools.')}"
-    raise UsageError(msg)
-
-
-def conversation_of(context: Context, command: str) -> Conversation:
-    """Return the conversation with a model.
-
-    Raises:
-        UsageError: There is no conversation here.
-    """
-    if context.conversation is None:
-        msg = f"{command} works only in a chat with a model. Start one with `dragoman chat`."
-        raise UsageError(msg)
-    return context.conversation
-
+    from dragoman.model import Prompt, Resource, ToolDef
 
 WHOLE = 100_000
 """The number of characters of a result that `/last` shows."""
@@ -546,108 +441,6 @@ def _one(context: Context, name: str) -> RenderableType:
     return servers_view([context.mcp.status([name])[name]], metrics, settings)
 
 
-async def model(context: Context, words: str) -> RenderableType:
-    """Show the current and available models, or switch to another model."""
-    talk = conversation_of(context, "/model")
-    if words:
-        await talk.switch(words)
-        return Text.assemble(("Model: ", "dim"), one_line(talk.model))
-    lines = [Text.assemble(("Model: ", "dim"), one_line(talk.model) if talk.is_open else "none")]
-    lines += [
-        Text.assemble(("  " + name, "cyan"), ("  " + about, "dim"))
-        for name, about in await available_models()
-    ]
-    return Group(*lines, Text("Switch with /model NAME.", style="dim"))
-
-
-async def new(context: Context, words: str) -> RenderableType:
-    """Start a new conversation."""
-    if words:
-        msg = "/new takes no arguments."
-        raise UsageError(msg)
-    return _forget(conversation_of(context, "/new"))
-
-
-async def clear(context: Context, words: str) -> RenderableType:
-    """Clear the screen, and start a new conversation if there is one."""
-    if words:
-        msg = "/clear takes no arguments."
-        raise UsageError(msg)
-    if context.clear is not None:
-        context.clear()
-    talk = context.conversation
-    return _forget(talk) if talk is not None and talk.messages else Text("")
-
-
-def _forget(talk: Conversation) -> RenderableType:
-    kept = talk.forget()
-    more = "" if kept is None else f" It is not saved; {shorten_path(str(kept))} keeps the previous one."
-    return Text(safe(f"New conversation.{more}"), style="dim")
-
-
-async def cost(context: Context, words: str) -> RenderableType:
-    """Show the tokens and the cost so far."""
-    if words:
-        msg = "/cost takes no arguments."
-        raise UsageError(msg)
-    talk = conversation_of(context, "/cost")
-    used = {name: one for name, one in talk.usage.items() if one != Usage()}
-    if not used:
-        return Text("No tokens used yet.", style="dim")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for head in ("model", "input", "cached", "output", "cost"):
-        table.add_column(head, justify="left" if head == "model" else "right", no_wrap=True)
-    for name, one in used.items():
-        money = talk.money(name)
-        table.add_row(
-            one_line(name),
-            f"{one.input_tokens:,}",
-            f"{one.cached_tokens:,}" if one.cached_tokens else "",
-            f"{one.output_tokens:,}",
-            "" if money is None else f"{money:.4f}",
-        )
-    hint = (
-        []
-        if talk.money() is not None
-        else [Text("Start with `dragoman chat --price IN,OUT` to see the cost.", style="dim")]
-    )
-    return Group(table, *hint)
-
-
-async def save(context: Context, words: str) -> RenderableType:
-    """Save the conversation to a new file."""
-    talk = conversation_of(context, "/save")
-    if not talk.messages:
-        msg = "Nothing to save yet."
-        raise UsageError(msg)
-    path = Path(words or time.strftime("dragoman-%Y%m%d-%H%M%S.md"))
-    if path.suffix not in (".md", ".jsonl"):
-        msg = f"`{path.name}` must end with .md or .jsonl."
-        raise UsageError(msg)
-    try:
-        where = _write(path, talk.messages)
-    except FileExistsError:
-        msg = f"`{words}` already exists. Choose another name."
-        raise UsageError(msg) from None
-    except OSError as error:
-        msg = f"Cannot write `{words}`: {error.strerror}"
-        raise UsageError(msg) from None
-    many = len(talk.messages)
-    return Text(safe(f"Saved {many} messages to {where}"))
-
-
-def _write(path: Path, messages: Sequence[Message]) -> str:
-    """Write a new file and return its path."""
-    path = path.expanduser()
-
-    lines = [f"{encode(one)}\n" for one in messages] if path.suffix == ".jsonl" else [as_markdown(messages)]
-    # The conversation may be private.
-    descriptor = private_opener(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write("".join(lines))
-    return shorten_path(str(path.absolute()))
-
-
 async def run(context: Context | McpManager, line: str) -> RenderableType:
     """Run a line such as `/mcp tools legal`.
 
@@ -722,13 +515,6 @@ _LAST = "/last shows the last call, /last 2 the one before it."
 _PROMPT = """\
 /prompt describe_colour colour=blue
 Asks for missing required arguments. With a model, it offers to send the prompt."""
-_MODEL = """\
-/model openai:gpt-5-mini, /model anthropic:claude-sonnet-4-5, /model local
-The conversation continues with the new model."""
-_SAVE = """\
-/save                             Markdown, to a new file in the current folder
-/save talk.jsonl                  JSON Lines, to continue with `dragoman chat --transcript talk.jsonl`"""
-
 COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
@@ -745,15 +531,12 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
         SlashCommand("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
         SlashCommand("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
+        *TOOLS,
         SlashCommand("/resources", "[SERVER]", "List the resources.", resources),
         SlashCommand("/read", "URI [SERVER]", "Read a resource.", read),
         SlashCommand("/prompts", "[SERVER]", "List the prompts.", prompts),
         SlashCommand("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
-        SlashCommand("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
-        SlashCommand("/cost", "", "Show tokens and cost so far.", cost),
-        SlashCommand("/save", "[FILE]", "Save the conversation.", save, _SAVE),
-        SlashCommand("/new", "", "Start a new conversation.", new),
-        SlashCommand("/clear", "", "Clear the screen and start a new conversation.", clear),
+        *CONVERSATION,
         SlashCommand("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
         SlashCommand("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
         SlashCommand("/exit", "", "Quit.", _quit),

@@ -10,7 +10,7 @@ import click
 
 from dragoman.cli.adhoc import AdHocCommand, is_url, offer_to_keep, take_url
 from dragoman.cli.exits import run
-from dragoman.cli.options import Options, common_options, yes_option
+from dragoman.cli.options import THINK, Options, common_options, yes_option
 from dragoman.cli.output import one_line, warn
 from dragoman.errors import ConfigError
 from dragoman.storage.files import state_folder
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dragoman.model import Handlers
 
 MODEL_VARIABLE = "DRAGOMAN_MODEL"
-THINK: dict[str, bool | str] = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
 START_WAIT = 10.0
 """Seconds to wait for servers at the start; slower servers join later."""
 # The default model for each API key.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.messages import Transcript, Usage
 from dragoman.cli.output import one_line
-from dragoman.errors import AgentError
+from dragoman.errors import AgentError, DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +54,7 @@ class Conversation:
         self._how = dict(how or {})
         self._env = os.environ if env is None else env
         self._agent: AgentEngine | None = None
+        self._off: list[str] = []
         self._past: list[tuple[str, Usage]] = []
         self.questions = 0
 
@@ -142,6 +143,80 @@ class Conversation:
             self._agent.forget()
         return kept
 
+    @property
+    def off(self) -> Sequence[str]:
+        """The rules of the tools that the model may not use: exposed names, `server:tool`, or globs."""
+        return tuple(self._off)
+
+    @property
+    def think(self) -> bool | str | None:
+        """Whether or how much the model thinks first; None: as it does by itself."""
+        return self._how.get("think")
+
+    async def set_think(self, think: bool | str | None) -> None:
+        """Continue with the same model, which thinks as much.
+
+        Raises:
+            AgentError: There is no model, or it cannot be opened by name.
+            ProviderError: The model takes no such setting; it stays as it was.
+        """
+        before, self._how["think"] = self.think, think
+        try:
+            await self.switch(self._name())
+        except DragomanError:
+            self._how["think"] = before
+            raise
+
+    async def set_off(self, rules: Sequence[str]) -> None:
+        """Continue with the same model, which may use all tools but these.
+
+        Raises:
+            AgentError: There is no model, or it cannot be opened by name; the tools stay as they were.
+        """
+        name = self._name()
+        before, self._off = self._off, list(dict.fromkeys(rules))
+        try:
+            await self.switch(name)
+        except DragomanError:
+            self._off = before
+            raise
+
+    async def load(self, path: Path) -> int:
+        """Continue a saved conversation; return how many messages it has. Its file stays as it is.
+
+        Raises:
+            AgentError: There is no model, or the file is not a transcript.
+        """
+        name = self._name()
+        messages = await asyncio.to_thread(Transcript(path).read)
+        kept = self._transcript
+        self._keep(messages)
+        try:
+            await self.switch(name)
+        except DragomanError:
+            self._transcript = kept
+            raise
+        self.questions = sum(message.role == "user" for message in messages)
+        return len(messages)
+
+    def _name(self) -> str:
+        """Return the name by which the model can be opened once more."""
+        provider = self.provider
+        kind = getattr(provider, "provider", "")
+        if not kind:
+            msg = f"`{provider.model}` cannot be opened by name"
+            raise AgentError(msg, hint="choose a model with /model NAME")
+        return f"{kind}:{provider.model}"
+
+    def _keep(self, messages: Sequence[Message]) -> None:
+        """Keep messages in a file of their own: a new agent can only start from one."""
+        former = self._scratch
+        self._scratch = tempfile.TemporaryDirectory(prefix="dragoman-")
+        self._transcript = Path(self._scratch.name, "talk.jsonl")
+        Transcript(self._transcript).append(messages)
+        if former is not None:
+            former.cleanup()
+
     async def switch(self, name: str) -> None:
         """Continue with another model.
 
@@ -153,10 +228,7 @@ class Conversation:
         provider = await open_provider(name, env=self._env, **self._how)
         former = self._agent
         if former is not None and self._transcript is None and former.messages:
-            # A new agent can only start from a transcript file.
-            self._scratch = tempfile.TemporaryDirectory(prefix="dragoman-")
-            self._transcript = Path(self._scratch.name, "talk.jsonl")
-            Transcript(self._transcript).append(former.messages)
+            self._keep(former.messages)
         await self._begin(provider)
         if former is not None:
             self._past.append((former.provider.model, former.usage))
@@ -165,7 +237,13 @@ class Conversation:
     async def _begin(self, provider: Provider) -> None:
         window = self._how.get("num_ctx")
         agent = AgentEngine(
-            provider, self._mcp, ask=True, transcript=self._transcript, start_wait=0, window=window
+            provider,
+            self._mcp,
+            deny=self._off,
+            ask=True,
+            transcript=self._transcript,
+            start_wait=0,
+            window=window,
         )
         await agent.start()
         self._agent = agent

@@ -13,7 +13,7 @@ from tests.unit.cli.program import SERVERS
 from tests.unit.cli.test_slash import answer, complaint
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.agent import Price, Say, ScriptedProvider, Usage
+from dragoman.agent import Price, Say, ScriptedProvider, Usage, open_provider
 from dragoman.cli import slash
 from dragoman.cli.session.conversation import Conversation, as_markdown
 from dragoman.errors import AgentError, DragomanError
@@ -21,7 +21,7 @@ from dragoman.errors import AgentError, DragomanError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dragoman.agent import AgentEvent
+    from dragoman.agent import AgentEvent, Provider
 
 
 def ignore(_: AgentEvent) -> None:
@@ -145,3 +145,103 @@ async def test_without_a_model_it_says_so_and_one_can_be_chosen(
             assert "qwen:MODEL, qwen-intl:MODEL  needs DASHSCOPE_API_KEY" in shown
             await slash.run(context, "/model openai:tiny")
             assert (await talk.ask("hi", ignore)).text == "Hello."
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ModelApi]:
+    async with ModelApi([{"text": "So."}], repeat=True) as server:
+        yield server
+
+
+def environment(api: ModelApi) -> dict[str, str]:
+    return {"DEEPSEEK_API_KEY": "k-4711", "DEEPSEEK_BASE_URL": api.base_url("deepseek")}
+
+
+async def deepseek(api: ModelApi) -> Provider:
+    return await open_provider("deepseek:tiny", env=environment(api))
+
+
+def offered(api: ModelApi) -> list[str]:
+    return [tool["function"]["name"] for tool in api.requests[-1].body.get("tools", ())]
+
+
+async def test_thinking_is_set_in_the_middle_of_a_conversation(mcp: McpManager, api: ModelApi) -> None:
+    async with Conversation(mcp, await deepseek(api), env=environment(api)) as talk:
+        context = slash.Context(mcp=mcp, conversation=talk)
+        assert "Thinking: auto" in await answer(context, "/think")
+        await talk.ask("Is it so?", ignore)
+        assert "thinking" not in api.requests[-1].body
+        assert "Thinking: low" in await answer(context, "/think low")
+        await talk.ask("And now?", ignore)
+        assert api.requests[-1].body["reasoning_effort"] == "low"
+        said = [one["content"] for one in api.requests[-1].body["messages"] if one["role"] != "system"]
+        assert said == ["Is it so?", "So.", "And now?"]
+        assert "Thinking: off" in await answer(context, "/think off")
+        await talk.ask("And now?", ignore)
+        assert api.requests[-1].body["thinking"] == {"type": "disabled"}
+        assert "Usage: /think on|off" in await complaint(context, "/think much")
+    async with Conversation(mcp, scripted()) as talk:
+        with pytest.raises(AgentError, match="cannot be opened by name"):
+            await slash.run(slash.Context(mcp=mcp, conversation=talk), "/think on")
+
+
+async def test_what_a_model_does_not_take_leaves_it_as_it_was(mcp: McpManager, api: ModelApi) -> None:
+    env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": api.base_url("openai")}
+    provider = await open_provider("openai:tiny", env=env)
+    async with Conversation(mcp, provider, env=env) as talk:
+        context = slash.Context(mcp=mcp, conversation=talk)
+        with pytest.raises(DragomanError, match="say how much"):
+            await slash.run(context, "/think on")
+        assert "Thinking: auto" in await answer(context, "/think")
+        assert (await talk.ask("hi", ignore)).text == "So."
+
+
+async def test_tools_are_kept_from_the_model_and_given_back(mcp: McpManager, api: ModelApi) -> None:
+    async with Conversation(mcp, await deepseek(api), env=environment(api)) as talk:
+        context = slash.Context(mcp=mcp, conversation=talk)
+        await talk.ask("hi", ignore)
+        every = offered(api)
+        assert "mcp_one_echo" in every
+        assert len(every) > 1
+        assert "Off for the model: mcp_one_echo" in await answer(context, "/tools off echo")
+        await talk.ask("hi", ignore)
+        assert set(every) - set(offered(api)) == {"mcp_one_echo"}
+        # A person can still call it.
+        assert "hello" in await answer(context, "/call echo text=hello")
+        assert "mcp_one_echo, one:*" in await answer(context, "/tools off one")
+        await talk.ask("hi", ignore)
+        assert offered(api) == []
+        assert "Off for the model: mcp_one_echo" in await answer(context, "/tools on one")
+        assert "Off for the model: nothing" in await answer(context, "/tools on")
+        await talk.ask("hi", ignore)
+        assert offered(api) == every
+        assert "No tool matches `nothing_*`" in await complaint(context, "/tools off nothing_*")
+        assert "Unknown tool" in await complaint(context, "/tools off nothing")
+        assert "`mcp_one_echo` is not off" in await complaint(context, "/tools on echo")
+
+
+def spoil(name: str) -> None:
+    Path(name).write_text("{}\n{}\n", "utf-8")
+
+
+async def test_a_saved_conversation_is_loaded_and_its_file_stays_as_it_is(
+    mcp: McpManager, api: ModelApi
+) -> None:
+    async with Conversation(mcp, await deepseek(api), env=environment(api)) as talk:
+        context = slash.Context(mcp=mcp, conversation=talk)
+        await talk.ask("First?", ignore)
+        await slash.run(context, "/save talk.jsonl")
+        await slash.run(context, "/new")
+        await talk.ask("Other?", ignore)
+        assert "Loaded 2 messages" in await answer(context, "/load talk.jsonl")
+        assert talk.questions == 1
+        await talk.ask("And?", ignore)
+        said = [one["content"] for one in api.requests[-1].body["messages"] if one["role"] == "user"]
+        assert said == ["First?", "And?"]
+        assert len(content("talk.jsonl").splitlines()) == 2
+        assert "Cannot read `none.jsonl`" in await complaint(context, "/load none.jsonl")
+        assert "Usage: /load" in await complaint(context, "/load")
+        spoil("bad.jsonl")
+        with pytest.raises(AgentError, match="line 1 is not a transcript message"):
+            await slash.run(context, "/load bad.jsonl")
+        assert [message.text for message in talk.messages if message.role == "user"] == ["First?", "And?"]
