@@ -103,9 +103,11 @@ def chat(turn: dict[str, Any], model: str) -> list[Event]:
         usage = {
             "prompt_tokens": USAGE["input"],
             "completion_tokens": USAGE["output"],
+            "total_tokens": USAGE["input"] + USAGE["output"],
             "prompt_tokens_details": {"cached_tokens": USAGE["cached"]},
         }
-        found.append(Event(json.dumps({"id": "chatcmpl-1", "model": model, "choices": [], "usage": usage})))
+        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
+        found.append(Event(json.dumps({**head, "choices": [], "usage": usage})))
     found.append(Event("[DONE]"))
     return found
 

@@ -1,7 +1,8 @@
 """Every other provider, through the package `any-llm-sdk`: `any-llm:mistral:mistral-large-latest`.
 
 It speaks Chat Completions on our side and the provider's own API on the other, with that provider's key from
-its usual variable. Its keys and addresses are its own business; retries are ours.
+its usual variable. The package needs `anthropic<1`, and our own provider a later one: an environment has one
+of the two.
 """
 
 from __future__ import annotations
@@ -37,12 +38,23 @@ async def open_model(options: ProviderOptions) -> ChatProvider:
         msg = f"`{options.name}:{name}` names no model"
         hint = f"write `{options.name}:PROVIDER:MODEL`, as in `{options.name}:mistral:mistral-large-latest`"
         raise ProviderError(msg, provider=options.name, hint=hint)
-    variable = options.key_variable or ""
+    module = await late_import_module("any_llm")
+    try:
+        known = module.AnyLLM.get_provider_class(name)
+    except (module.AnyLLMError, ImportError, AttributeError) as error:
+        msg = f"any-llm has no provider `{name}`: {shown(str(error))}"
+        raise ProviderError(msg, provider=options.name) from None
+    usual = str(known.ENV_API_KEY_NAME or "").split("/")
+    variable = options.key_variable or next((one for one in usual if options.env.get(one)), usual[0])
     key = await options.key(variable, is_required=False) if variable else None
     endpoint = AnyLlmEndpoint(
-        provider=options.name, base_url=options.base_url or "", key=key, key_variable=variable, **options.how
+        provider=f"{options.name}:{name}",
+        base_url=options.base_url or "",
+        key=key,
+        key_variable=variable,
+        **options.how,
     )
-    endpoint.name = name
+    endpoint.counts_retries = known.MAX_RETRIES_SUPPORT != "unsupported"
     thinking = (
         {} if options.think is None else {"reasoning_effort": options.effort() if options.think else "none"}
     )
@@ -52,8 +64,8 @@ async def open_model(options: ProviderOptions) -> ChatProvider:
 class AnyLlmEndpoint(ModelEndpoint):
     """A provider behind any-llm."""
 
-    name: str = ""
-    """What any-llm calls it."""
+    counts_retries: bool = False
+    """Whether its SDK can be told not to repeat a request."""
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:  # noqa: ARG002 -- any-llm knows the path
         """Send one request, and yield the chunks of its answer.
@@ -71,7 +83,7 @@ class AnyLlmEndpoint(ModelEndpoint):
         except module.AnyLLMError as error:
             failure = self._refused(error)
         except (ImportError, ValueError, TypeError) as error:
-            msg = f"`{self.provider}:{self.name}`: {shown(str(error))}"
+            msg = f"`{self.provider}`: {shown(str(error))}"
             failure = StreamBrokenError(msg, provider=self.provider)
         if failure is not None:
             raise failure
@@ -89,10 +101,12 @@ class AnyLlmEndpoint(ModelEndpoint):
         async with self._opening:
             if self._client is None and not self._closed:
                 self._client = module.AnyLLM.create(
-                    self.name,
+                    self.provider.partition(":")[2],
                     api_key=self.key.reveal() if self.key else None,
                     api_base=self.base_url or None,
                     unified_exceptions=True,
+                    # Ours are the only retries.
+                    max_retries=0 if self.counts_retries else None,
                 )
         if self._closed:
             msg = f"`{self.provider}`: the model is closed"
@@ -105,7 +119,7 @@ class AnyLlmEndpoint(ModelEndpoint):
         status: int | None = getattr(error, "status_code", None)
         if status is None:
             why = said or type(error).__name__
-            msg = f"`{self.provider}:{self.name}` failed: {why}"
+            msg = f"`{self.provider}` failed: {why}"
             return ProviderError(msg, provider=self.provider, kind=kind)
         after = getattr(error, "retry_after", None)
         headers = {"retry-after": str(after)} if after else {}
