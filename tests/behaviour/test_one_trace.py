@@ -243,6 +243,41 @@ async def test_what_a_server_asks_is_traced_in_both_protocols(monkeypatch: pytes
     assert all("network.transport" in span.attributes for span in collector.spans)
 
 
+@pytest.mark.timeout(120)
+async def test_a_question_goes_through_the_gateway_in_one_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Path(__file__).parents[1] / "servers/all_features.py"
+    behind = tmp_path / "behind.json"
+    entry = {"command": sys.executable, "args": [str(server)], "protocol": "legacy"}
+    behind.write_text(json.dumps({"mcpServers": {"all": entry}}), "utf-8")
+    command = ["-m", "dragoman", "serve", "--config", str(behind), "--http", "0", "--no-token"]
+    async with Collector() as collector:
+        monkeypatch.setenv(ENDPOINT, collector.url)
+        async with served(command) as url:
+            spec = '{"command": sys.executable, "args": [sys.argv[1]], "protocol": protocol}'
+            assert spec in ASKING
+            code = ASKING.replace(spec, f'{{"url": {url!r}, "protocol": protocol}}')
+            code = code.replace('"mcp_all_"', '"mcp_all_mcp_all_"').replace(
+                '"form", "sample", "roots"', '"form",'
+            )
+            done = await asyncio.to_thread(warm.run, [], code=code, environment=os.environ, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True"]
+    asked = [span for span in collector.spans if span.name == "elicitation/create"]
+    # The older client is asked by a request, with a span at both ends; the modern one by a result.
+    of_client = [span for span in asked if span.service == "questions"]
+    of_gateway = {span.id: span for span in asked if span.service == "dragoman-gateway"}
+    assert len(of_client) == 2
+    older = only([span for span in of_client if span.parent in of_gateway])
+    assert (older.kind, of_gateway[older.parent].kind) == ("SERVER", "CLIENT")
+    assert of_gateway[older.parent].attributes["mcp.session.id"]
+    session = only(collector.measured("dragoman-gateway", "mcp.server.session.duration"))
+    assert session.attributes["network.transport"] == "tcp"
+    assert (session.unit, session.bounds, session.count) == ("s", BUCKETS, 1)
+    assert not [key for key in session.attributes if key.startswith("client.")]
+
+
 QUIET = """
 import asyncio, sys
 from dragoman.observe.otlp import exporting

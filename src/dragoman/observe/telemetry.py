@@ -28,7 +28,7 @@ import logging
 import os
 import sys
 import time
-from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.errors import DragomanError, ProtocolError
@@ -40,7 +40,7 @@ from dragoman.trust.redaction import current_redactor
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from opentelemetry.metrics import MeterProvider
@@ -116,8 +116,8 @@ def find() -> Telemetry | None:
     """
     trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
     # The SDK imports `trace` alone; importing `metrics` here would block the event loop for nothing.
-    providers = (trace and trace.get_tracer_provider(), metrics and metrics.get_meter_provider())
-    if not any(one is not None and _is_real(one) for one in providers):
+    is_real = trace is not None and _is_real(type(trace.get_tracer_provider()))
+    if not is_real and (metrics is None or not _is_real(type(metrics.get_meter_provider()))):
         return None
     redactor = current_redactor.get()
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
@@ -128,9 +128,10 @@ def records_content() -> bool:
     return os.environ.get(CONTENT, "").strip().lower() in {"true", "1", "span_only", "span_and_event"}
 
 
-def _is_real(provider: object) -> bool:
+@cache
+def _is_real(kind: type) -> bool:
     """Return whether a provider is real; those of the API itself are placeholders."""
-    return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+    return not kind.__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 class Telemetry:
@@ -363,13 +364,29 @@ def result_of(outcome: Mapping[str, Any]) -> dict[str, Any]:
     return {key: outcome[key] for key in ("content", "structuredContent") if key in outcome}
 
 
-@contextmanager
-def harmless() -> Generator[None]:
-    """Log errors of the application's samplers, processors and propagators; the call goes on."""
-    try:
-        yield
-    except Exception:
-        logger.exception("OpenTelemetry failed to record a request")
+class _Harmless:
+    """Logs errors of the application's samplers, processors and propagators; the call goes on."""
+
+    # Without state, so that one serves all: a generator for each use would cost more than most spans.
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(exc, Exception):
+            return False
+        logger.error("OpenTelemetry failed to record a request", exc_info=exc)
+        return True
+
+
+_HARMLESS = _Harmless()
+
+
+def harmless() -> _Harmless:
+    """Return a context manager that logs errors of OpenTelemetry instead of raising them."""
+    return _HARMLESS
 
 
 def error_type(error: BaseException) -> str:
