@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
     from dragoman.model import Transport
@@ -116,8 +116,9 @@ def find() -> Telemetry | None:
     """
     trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
     # The SDK imports `trace` alone; importing `metrics` here would block the event loop for nothing.
-    is_real = trace is not None and _is_real(type(trace.get_tracer_provider()))
-    if not is_real and (metrics is None or not _is_real(type(metrics.get_meter_provider()))):
+    providers: list[object] = [trace.get_tracer_provider()] if trace is not None else []
+    providers += [metrics.get_meter_provider()] if metrics is not None else []
+    if not any(_is_real(type(provider)) for provider in providers):
         return None
     redactor = current_redactor.get()
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
@@ -152,29 +153,22 @@ class Telemetry:
         self.api_context, self.api_propagate, self.api_trace = context, propagate, trace
         self.tracer = trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider)
         meter = metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider)
-        self.operations = meter.create_histogram(
-            "mcp.client.operation.duration",
-            unit="s",
-            description="The time from sending an MCP request until its answer came",
-            explicit_bucket_boundaries_advisory=BUCKETS,
+
+        def seconds(name: str, about: str) -> Histogram:
+            return meter.create_histogram(
+                name, unit="s", description=about, explicit_bucket_boundaries_advisory=BUCKETS
+            )
+
+        self.operations = seconds(
+            "mcp.client.operation.duration", "The time from sending an MCP request until its answer came"
         )
-        self._sessions = meter.create_histogram(
-            "mcp.client.session.duration",
-            unit="s",
-            description="The time that an MCP session lasted",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
-        self.served = meter.create_histogram(
+        self._sessions = seconds("mcp.client.session.duration", "The time that an MCP session lasted")
+        self.served = seconds(
             "mcp.server.operation.duration",
-            unit="s",
-            description="The time from receiving an MCP request until its result was ready",
-            explicit_bucket_boundaries_advisory=BUCKETS,
+            "The time from receiving an MCP request until its result was ready",
         )
-        self._served_sessions = meter.create_histogram(
-            "mcp.server.session.duration",
-            unit="s",
-            description="The time that an MCP session of a client lasted",
-            explicit_bucket_boundaries_advisory=BUCKETS,
+        self._served_sessions = seconds(
+            "mcp.server.session.duration", "The time that an MCP session of a client lasted"
         )
 
     def request(

@@ -7,6 +7,7 @@ of the two.
 
 from __future__ import annotations
 
+import inspect
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ class AnyLlmEndpoint(ModelEndpoint):
         client, self._client = self._client, None
         inner = getattr(client, "client", None)
         close: Any = getattr(inner, "close", None)
-        if callable(close):
+        if inspect.iscoroutinefunction(close):
             await close()
 
     async def _connect(self, module: ModuleType) -> Any:
