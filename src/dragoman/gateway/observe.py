@@ -13,10 +13,11 @@ from dragoman.call import summary
 from dragoman.observe.served_request import ServedRequest
 from dragoman.observe.telemetry import TracedServer, find, harmless
 from dragoman.server.protocol.envelope import MCPError
+from dragoman.trust.masking import mask_text
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from dragoman.gateway.connection import ClientConnection
     from dragoman.gateway.request import ClientRequest
@@ -69,8 +70,16 @@ class RequestObserver:
         """What was counted for users who have ended, by counter and server: a counter never falls."""
         self._telemetry: Telemetry | None = None
 
-    def begin(self, request: ClientRequest, *, is_known: bool) -> Seen:
-        """Begin to count a request; `is_known` says whether its method is one that is answered."""
+    def begin(
+        self, request: ClientRequest, *, is_known: bool, mask: Callable[[str], str] = mask_text
+    ) -> Seen:
+        """Begin to count a request.
+
+        Args:
+            request: The request.
+            is_known: Whether its method is one that is answered.
+            mask: Removes the secrets of the servers.
+        """
         self.in_progress += 1
         telemetry = self.telemetry
         if telemetry is None:
@@ -83,6 +92,7 @@ class RequestObserver:
             about={"mcp.protocol.version": request.version, **request.place},
             session_id=request.client.key if request.client is not None else "",
             label="" if is_known else OTHER,
+            mask=mask,
         )
         return Seen(traced)
 

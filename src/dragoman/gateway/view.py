@@ -30,6 +30,7 @@ from dragoman.gateway.questions import framed, says_yes
 from dragoman.gateway.request import APPROVAL, SERVER_ERROR, AskedInRounds, AskedNow
 from dragoman.gateway.search import ToolFinder
 from dragoman.gateway.states import State
+from dragoman.manager.manager import parts_of
 from dragoman.model import ServerState
 from dragoman.server.in_progress import current_caller
 from dragoman.server.protocol.envelope import (
@@ -112,6 +113,7 @@ class View:
         self._gateway = gateway
         self._mcp = gateway.mcp
         self._forward = gateway.forward
+        self._mask = parts_of(gateway.mcp).gate.redactor.mask
         self._known: dict[tuple[str, Kind], Sequence[dict[str, Any]]] = {}
         """The last listings, for servers that are slow to list again."""
         self._mirrors: dict[str, tuple[Any, bool]] = {}
@@ -173,7 +175,7 @@ class View:
         """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised."""
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
-        seen = observer.begin(request, is_known=handler is not None)
+        seen = observer.begin(request, is_known=handler is not None, mask=self._mask)
         # What a server is sent for this request is its client's, and so is what the server asks meanwhile.
         token = current_caller.set(AskedInRounds(request) if request.is_modern else AskedNow(request))
         try:

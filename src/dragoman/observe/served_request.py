@@ -13,13 +13,15 @@ from dragoman.observe.telemetry import EXECUTE_TOOL, MAX_MESSAGE_CHARS, error_ty
 from dragoman.trust.masking import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from opentelemetry.trace import Span
 
     from dragoman.observe.telemetry import Telemetry, TracedServer
 
+MAX_NAME_CHARS = 200
+MAX_URI_CHARS = 2_000
 ASKED = frozenset({"elicitation/create", "sampling/createMessage", "roots/list", "ping"})
 """What a server may ask a client; other methods have no place in a metric."""
 _TOOL_CALL = "tools/call"
@@ -28,7 +30,7 @@ _TOOL_CALL = "tools/call"
 class ServedRequest:
     """One request; a context manager, entered and left by the task that answers it."""
 
-    __slots__ = ("_about", "_began", "_error", "_span", "_telemetry", "_token")
+    __slots__ = ("_about", "_began", "_error", "_mask", "_span", "_telemetry", "_token")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class ServedRequest:
         about: Mapping[str, Any],
         session_id: str = "",
         label: str = "",
+        mask: Callable[[str], str] | None = None,
     ) -> None:
         """Begin a span.
 
@@ -51,8 +54,10 @@ class ServedRequest:
             about: Attributes of the connection and of the one who asks.
             session_id: The session, if there is one.
             label: The method in names and measurements, where the method is anyone's word.
+            mask: Removes the secrets of those who are asked; that of `telemetry` unless given.
         """
         self._telemetry = telemetry
+        self._mask = mask or telemetry.mask
         self._error = ""
         self._began = time.perf_counter()
         self._span: Span | None = None
@@ -70,18 +75,18 @@ class ServedRequest:
     def _open(self, method: str, params: Mapping[str, Any], details: dict[str, Any]) -> None:
         telemetry = self._telemetry
         trace, name = telemetry.api_trace, params.get("name")
-        target = name if isinstance(name, str) else ""
+        target = name[:MAX_NAME_CHARS] if isinstance(name, str) else ""
         if method == _TOOL_CALL:
             self._about |= {"gen_ai.operation.name": EXECUTE_TOOL, "gen_ai.tool.name": target}
             if telemetry.has_content:
-                details["gen_ai.tool.call.arguments"] = telemetry.content(params.get("arguments"))
+                details["gen_ai.tool.call.arguments"] = telemetry.content(params.get("arguments"), self._mask)
         elif method == "prompts/get":
             self._about["gen_ai.prompt.name"] = target
         else:
             target = ""
         uri: object = params.get("uri")
         if isinstance(uri, str) and uri:
-            details["mcp.resource.uri"] = telemetry.mask(uri)
+            details["mcp.resource.uri"] = self._mask(uri[:MAX_URI_CHARS])
         meta: object = params.get("_meta")
         # Only the keys of the propagators are read; whatever else a client writes there is not ours.
         carrier = _texts(cast("dict[str, Any]", meta)) if isinstance(meta, dict) else {}
@@ -128,7 +133,7 @@ class ServedRequest:
             told["error.type"] = str(code) if is_rpc else error_type(error)
             if is_rpc:
                 told["rpc.response.status_code"] = str(code)
-            message = excerpt(str(error), MAX_MESSAGE_CHARS, telemetry.mask).text
+            message = excerpt(str(error), MAX_MESSAGE_CHARS, self._mask).text
         elif result is not None and result.get("isError") is True:
             told["error.type"] = "tool_error"
         self._about |= told
@@ -138,7 +143,9 @@ class ServedRequest:
             if told:
                 span.set_status(telemetry.api_trace.StatusCode.ERROR, message or None)
             elif result is not None and telemetry.has_content and "gen_ai.tool.name" in self._about:
-                span.set_attribute("gen_ai.tool.call.result", telemetry.content(result_of(result)))
+                span.set_attribute(
+                    "gen_ai.tool.call.result", telemetry.content(result_of(result), self._mask)
+                )
             context = telemetry.api_trace.set_span_in_context(span)
             span.end()
         if "rpc.response.status_code" in told:

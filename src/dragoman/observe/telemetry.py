@@ -217,10 +217,10 @@ class Telemetry:
         """Record how long the session of a client lasted."""
         self._served_sessions.record(seconds, about)
 
-    def content(self, value: object) -> str:
+    def content(self, value: object, mask: Callable[[str], str] | None = None) -> str:
         """Return arguments or a result as JSON, masked and cut."""
         text = json.dumps({} if value is None else value, ensure_ascii=False, default=str)
-        return excerpt(text, MAX_CONTENT_CHARS, self.mask).text
+        return excerpt(text, MAX_CONTENT_CHARS, mask or self.mask).text
 
 
 class TracedRequest:

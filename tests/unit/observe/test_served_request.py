@@ -12,6 +12,7 @@ from dragoman.errors import ProtocolError
 from dragoman.model import Http
 from dragoman.observe.served_request import ServedRequest, served
 from dragoman.observe.telemetry import BUCKETS, CONTENT, TracedServer
+from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -191,3 +192,15 @@ def test_a_session_of_a_client_is_measured(recorder: Recorder) -> None:
     recorder.telemetry.served_session_ended({"network.transport": "pipe"}, 12.0)
     (point,) = recorder.points("mcp.server.session.duration")
     assert (point.sum, dict(point.attributes)) == (12.0, {"network.transport": "pipe"})
+
+
+def test_the_secrets_of_the_servers_are_masked_and_long_names_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONTENT, "true")
+    recorder = Recorder()
+    params = {"name": "x" * 10_000, "arguments": {"word": "plain-looking"}, "uri": "db://" + "y" * 10_000}
+    request = serve(recorder, params=params, mask=Redactor(["plain-looking"]).mask)
+    request.end({"content": [{"type": "text", "text": "plain-looking"}]}, None)
+    span = recorder.span()
+    assert "plain-looking" not in span.to_json()
+    assert len(span.to_json()) < 6_000
+    recorder.close()

@@ -49,6 +49,8 @@ class Conversation:
         self._first = provider
         self._transcript = None if transcript is None else Path(transcript)
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._kept = 0
+        """How many files are in it."""
         self._price = price
         self._priced = provider.model if provider is not None else ""
         self._how = dict(how or {})
@@ -190,7 +192,7 @@ class Conversation:
         name = self._name()
         messages = await asyncio.to_thread(Transcript(path).read)
         kept = self._transcript
-        self._keep(messages)
+        self._transcript = self._keep(messages)
         try:
             await self.switch(name)
         except DragomanError:
@@ -208,14 +210,14 @@ class Conversation:
             raise AgentError(msg, hint="choose a model with /model NAME")
         return f"{kind}:{provider.model}"
 
-    def _keep(self, messages: Sequence[Message]) -> None:
-        """Keep messages in a file of their own: a new agent can only start from one."""
-        former = self._scratch
-        self._scratch = tempfile.TemporaryDirectory(prefix="dragoman-")
-        self._transcript = Path(self._scratch.name, "talk.jsonl")
-        Transcript(self._transcript).append(messages)
-        if former is not None:
-            former.cleanup()
+    def _keep(self, messages: Sequence[Message]) -> Path:
+        """Keep messages in a file until the session ends: a new agent can only start from one."""
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="dragoman-")
+        self._kept += 1
+        path = Path(self._scratch.name, f"talk-{self._kept}.jsonl")
+        Transcript(path).append(messages)
+        return path
 
     async def switch(self, name: str) -> None:
         """Continue with another model.
@@ -228,7 +230,7 @@ class Conversation:
         provider = await open_provider(name, env=self._env, **self._how)
         former = self._agent
         if former is not None and self._transcript is None and former.messages:
-            self._keep(former.messages)
+            self._transcript = self._keep(former.messages)
         await self._begin(provider)
         if former is not None:
             self._past.append((former.provider.model, former.usage))

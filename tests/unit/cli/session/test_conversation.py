@@ -245,3 +245,21 @@ async def test_a_saved_conversation_is_loaded_and_its_file_stays_as_it_is(
         with pytest.raises(AgentError, match="line 1 is not a transcript message"):
             await slash.run(context, "/load bad.jsonl")
         assert [message.text for message in talk.messages if message.role == "user"] == ["First?", "And?"]
+
+
+async def test_a_load_that_fails_loses_nothing(mcp: McpManager, api: ModelApi) -> None:
+    env = environment(api)
+    async with Conversation(mcp, await deepseek(api), env=env) as talk:
+        context = slash.Context(mcp=mcp, conversation=talk)
+        await talk.ask("First?", ignore)
+        await slash.run(context, "/save talk.jsonl")
+        await slash.run(context, "/think low")
+        key = env.pop("DEEPSEEK_API_KEY")
+        for line in ("/load talk.jsonl", "/tools off echo", "/think high", "/model deepseek:other"):
+            with pytest.raises(DragomanError, match="set `DEEPSEEK_API_KEY`"):
+                await slash.run(context, line)
+        assert (talk.off, talk.think, talk.model) == ((), "low", "tiny")
+        await talk.ask("Second?", ignore)
+        env["DEEPSEEK_API_KEY"] = key
+        await slash.run(context, "/think high")
+        assert [message.text for message in talk.messages if message.role == "user"] == ["First?", "Second?"]
