@@ -323,5 +323,5 @@ def _head_line(body: bytes, digest: str, version: int = VERSION) -> bytes:
     return _MAGIC + b"%d %08x %b\n" % (version, zlib.crc32(word + body), word)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+# Made once: it would be made for each tool.
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
