@@ -254,12 +254,12 @@ async def test_a_load_that_fails_loses_nothing(mcp: McpManager, api: ModelApi) -
         await talk.ask("First?", ignore)
         await slash.run(context, "/save talk.jsonl")
         await slash.run(context, "/think low")
-        key = env.pop("DEEPSEEK_API_KEY")
+        env.clear()
         for line in ("/load talk.jsonl", "/tools off echo", "/think high", "/model deepseek:other"):
             with pytest.raises(DragomanError, match="set `DEEPSEEK_API_KEY`"):
                 await slash.run(context, line)
         assert (talk.off, talk.think, talk.model) == ((), "low", "tiny")
         await talk.ask("Second?", ignore)
-        env["DEEPSEEK_API_KEY"] = key
+        env.update(environment(api))
         await slash.run(context, "/think high")
         assert [message.text for message in talk.messages if message.role == "user"] == ["First?", "Second?"]
