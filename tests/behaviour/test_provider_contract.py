@@ -13,6 +13,7 @@ import pytest
 from tests.behaviour.models import ASK, CALLS, KEYS, answer, events, failing, kinds, opened, results
 from tests.servers.model_api import ModelApi
 
+from dragoman import AgentEngine, ToolRegistry, tool
 from dragoman.agent.messages import (
     Answered,
     CallDelta,
@@ -36,6 +37,12 @@ TOOLS = {
 }
 TOOL = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 CONVERSATIONS = {"responses": "input", "gemini": "contents"}
+
+
+@tool
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
 
 
 @pytest.fixture(params=CLASSES)
@@ -311,3 +318,21 @@ async def test_a_forced_choice_is_not_sent_where_it_is_refused() -> None:
             assert [event async for event in provider.stream(request)]
     assert server.complaints == []
     assert ["tools" in asked.body for asked in server.requests] == [True, False]
+
+
+async def test_an_agent_of_gemini_calls_tools_and_knows_its_window() -> None:
+    script = [{"calls": [{"name": "echo", "arguments": {"text": "hi"}}]}, {"text": "It says hi."}]
+    registry = ToolRegistry()
+    registry.register(echo)
+    async with ModelApi(script) as server:
+        env = {"GOOGLE_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": server.url}
+        provider = await open_provider("gemini:gemini-3-flash", env=env)
+        async with AgentEngine(provider, registry) as agent:
+            assert agent.window is not None
+            assert (agent.window.tokens, agent.window.cuts) == (1_048_576, False)
+            assert (await agent.run("Say hi.")).text == "It says hi."
+    (declared,) = server.requests[0].body["tools"]
+    assert [tool["name"] for tool in declared["functionDeclarations"]] == ["echo"]
+    assert server.complaints == []
+    answered = server.requests[1].body["contents"][-1]["parts"][0]["functionResponse"]
+    assert (answered["name"], answered["response"]) == ("echo", {"output": "hi"})

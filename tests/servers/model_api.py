@@ -114,6 +114,7 @@ class ModelApi:
         for place in ("/v1", "/ollama/v1", *(f"/{name}" for name in rules.COMPATIBLE)):
             app.router.add_get(f"{place}/models", self._list)
         app.router.add_get("/ollama/api/version", self._version)
+        app.router.add_get("/v1beta/models/{model:[^:/]+}", self._describe)
         # Held answers end when their client goes; the server's end must not wait for more.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -124,6 +125,10 @@ class ModelApi:
     async def _list(self, request: web.Request) -> web.Response:
         data = [{"id": name, "object": "model"} for name in self._models]
         return web.json_response({"object": "list", "data": data})
+
+    async def _describe(self, request: web.Request) -> web.Response:
+        about = {"name": f"models/{request.match_info['model']}", "inputTokenLimit": 1_048_576}
+        return web.json_response({**about, "outputTokenLimit": 65_536})
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "0.40.12"})

@@ -30,6 +30,7 @@ from dragoman.agent.providers.request import (
     is_transient,
     words_of,
 )
+from dragoman.agent.providers.window import ModelWindow, size_in
 from dragoman.tools.export.apis.gemini import MEDIA, gemini_response
 from dragoman.tools.result.media import joined, sort_media
 
@@ -116,14 +117,22 @@ class GeminiProvider(EndpointProvider):
             extra: Extra fields for the body of every request.
         """
         super().__init__(model, endpoint=endpoint, extra=extra)
+        self._server = endpoint
         self._thinking = _thinking(model, think)
+        self._path = f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}"
+
+    async def window(self) -> ModelWindow | None:
+        """Return how much the model can read."""
+        tokens = size_in(await self._server.ask(self._path), "inputTokenLimit")
+        if not tokens:
+            return None
+        return ModelWindow(tokens=tokens, source="`inputTokenLimit` of the model", cuts=False)
 
     def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
         body = to_body(request, model=self.model)
         if self._thinking:
             body.setdefault("generationConfig", {})["thinkingConfig"] = self._thinking
-        name = self.model.removeprefix("models/")
-        return f"/v1beta/models/{quote(name, safe='')}:streamGenerateContent", body
+        return f"{self._path}:streamGenerateContent", body
 
     def _reader(self, ids: Ids) -> GeminiReader:
         return GeminiReader(model=self.model, ids=ids)

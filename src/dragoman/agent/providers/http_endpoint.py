@@ -50,16 +50,15 @@ class HttpEndpoint(ModelEndpoint):
                 if response.status != 200:
                     failure = await self._refused(response)
                 else:
-                    begun = b""
+                    begun = _Line()
                     async for piece in response.content.iter_any():
-                        *lines, begun = (begun + piece).split(b"\n")
-                        for line in lines:
+                        for line in begun.feed(piece):
                             if data := self.data_of(line.strip()):
                                 yield self._read(data)
-                        if len(begun) > LONGEST_LINE:
+                        if begun.size > LONGEST_LINE:
                             msg = f"`{self.provider}`: a line has more than {LONGEST_LINE:,} bytes"
                             raise StreamBrokenError(msg, provider=self.provider)
-                    if data := self.data_of(begun.strip()):
+                    if data := self.data_of(begun.take().strip()):
                         yield self._read(data)
         except TimeoutError:
             failure = self.silent()
@@ -78,11 +77,14 @@ class HttpEndpoint(ModelEndpoint):
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return an answer that is one object; an empty one if there is none."""
+    async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return an answer that is one object, to a GET without a body; an empty one if there is none."""
         import aiohttp
 
-        options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=TIMEOUT), "trust_env": False}
+        options: dict[str, Any] = {
+            "timeout": aiohttp.ClientTimeout(total=TIMEOUT),
+            "trust_env": not is_private(self.base_url),
+        }
         async with aiohttp.ClientSession(headers=self._headers(), **options) as session:
             return await fetch(session, f"{self.base_url}{path}", body)
 
@@ -130,6 +132,29 @@ class HttpEndpoint(ModelEndpoint):
         except (ValueError, RecursionError) as error:
             msg = f"`{self.provider}`: the stream is not valid JSON: {shown(str(error))}"
         raise StreamBrokenError(msg, provider=self.provider)
+
+
+class _Line:
+    """A line whose pieces are still arriving; joined once, since repeated concatenation is quadratic."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.size = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Add a piece of the stream; return the lines that it ends."""
+        first, *others = piece.split(b"\n")
+        self._pieces.append(first)
+        self.size += len(first)
+        if not others:
+            return []
+        ended = [self.take(), *others[:-1]]
+        self._pieces, self.size = [others[-1]], len(others[-1])
+        return ended
+
+    def take(self) -> bytes:
+        """Return what has come of the line."""
+        return b"".join(self._pieces)
 
 
 class EventsEndpoint(HttpEndpoint):
