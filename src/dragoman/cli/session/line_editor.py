@@ -32,6 +32,7 @@ from prompt_toolkit.styles import Style
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
+from dragoman.cli.options import THINK
 from dragoman.cli.output import cut, one_line, safe, width_of
 from dragoman.cli.session.questions import AbandonedError, choices_of, complaint
 from dragoman.cli.session.screen import no_echo
@@ -400,6 +401,16 @@ class SlashCompleter(Completer):
                     )
                     for tool in self._mcp.registry
                 ]
+            case "/tools", []:
+                found = [
+                    ("off", slash.COMMANDS["/tools off"].help),
+                    ("on", slash.COMMANDS["/tools on"].help),
+                    *self._servers(),
+                ]
+            case "/tools off", _:
+                found = [*self._servers(), *((tool.name, tool.title) for tool in self._mcp.registry)]
+            case "/think", []:
+                found = [(word, "") for word in (*THINK, "auto")]
             case "/call", [tool, *given]:
                 found = self._arguments(tool, given)
             case "/read", []:

@@ -38,6 +38,11 @@ def test_a_whole_session_at_a_terminal() -> None:
         listed = person.send_off()
         assert "mcp_legal_search_cases(" in listed
         assert "mcp_studio_" not in listed
+        person.typed(f"/tools of{TAB}", "/tools off")
+        person.typed("legal", "/tools off legal")
+        assert "no model configured" in person.send_off()
+        person.typed(f"/think au{TAB}", "/think auto")
+        assert "no model configured" in person.send_off()
         person.typed(f"/call mcp_studio_gr{TAB}", "/call mcp_studio_greet")
         person.typed(f"na{TAB}", "/call mcp_studio_greet name=")
         person.typed("Ann", "/call mcp_studio_greet name=Ann")
