@@ -37,6 +37,7 @@ LAYERS = [
     {"manager"},
     {"blocking", "testing", "agent", "diagnosis"},
     {"adapters", "gateway", "demo"},
+    {"console"},
     {"cli"},
     {"__main__"},
 ]
@@ -69,7 +70,7 @@ SDK_USERS = re.compile(
     r"^(server\.(protocol(\..+)?|oauth(\..+)?|connection|supervisor|sharing)|demo(\..+)?)$"
 )
 HEAVY = re.compile(
-    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
+    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|console|demo)(\..+)?$"
 )
 """Modules that may import the SDK as they are loaded, which costs a second. All others import these late."""
 PYDANTIC_USERS = re.compile(

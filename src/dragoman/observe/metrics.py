@@ -129,6 +129,8 @@ class ServerMetrics(Struct, kw_only=True):
     failed_connects: int = 0
     states: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds spent in each state, the current one included."""
+    in_state: float | None = None
+    """Seconds since the last change of state; `None` if no state is known."""
     tools: Mapping[str, ToolMetrics] = field(default_factory=dict[str, ToolMetrics])
     """By exposed name."""
 
@@ -359,6 +361,7 @@ class _Server:
             restarts=max(0, self.connects - 1),
             failed_connects=self.failed_connects,
             states=states,
+            in_state=None if self.state is None else max(0.0, now - self.since),
             tools={name: tool.read(name) for name, tool in sorted(self.tools.items())},
         )
 

@@ -386,6 +386,10 @@ class Gate:
         request = _request(tool, arguments, trusts_hints=trusts_hints)
         return self._asked(ask=ask) is not None and self._decide(request, ask=ask).action == "ask"
 
+    def decision(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Decision:
+        """Return what the rules say about a call, without asking a person."""
+        return self._decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
+
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
         """Raise if a rule denies a call; whatever needs a question passes.
 
