@@ -102,6 +102,7 @@ async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, 
         handlers=handlers,
         call_log=options.load().call_log is not False,
         default_trust="ask",
+        approvals="inbox",
     )
     return await stack.enter_async_context(mcp)
 
