@@ -366,7 +366,10 @@ def _setting(key: Key, value: Any) -> Any:
         return value
     if isinstance(value, str) and key.form == "text" and key.contains in value:
         return value
+    if isinstance(value, str) and value in key.choices:
+        return value
     wanted = "true or false" if key.form == "flag" else "a text with {tool} in it, such as {server}__{tool}"
+    wanted = " or ".join(f'"{one}"' for one in key.choices) or wanted
     msg = f"expected {wanted}{'' if key.form == 'text' else f', not {shown(value)}'}"
     raise ValueError(msg)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -106,6 +107,7 @@ class Workspace:
             call_log=settings.call_log is not False,
             env=env,
             connections=shared,
+            approvals="inbox",
         )
         self.users = 0
         self.last_used = time.monotonic()
@@ -142,13 +144,13 @@ class Workspace:
         return WorkspaceStatus(root=self.settings.root, profile=self.settings.profile, servers=shown)
 
 
-async def _approve(request: CallRequest) -> bool:
+async def _approve(request: CallRequest) -> bool | None:
     """Ask at the terminal of the command; clients that speak MCP are asked by the gateway."""
     handlers = current_handlers.get()
     if handlers is None or handlers.approval is None:
-        return False
+        return None
     outcome = handlers.approval(request)
-    return bool(await outcome) if asyncio.iscoroutine(outcome) else bool(outcome)
+    return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 class Workspaces:

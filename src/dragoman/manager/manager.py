@@ -102,6 +102,7 @@ class McpManager:
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
@@ -131,6 +132,9 @@ class McpManager:
             env: The environment that variables are read from and servers inherit; this process's by default.
             connections: The connections that several managers share; by default each has its own.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
+            approvals: With `inbox`, a call that needs a yes waits in the inbox of the user, where any process
+                of the user can answer, while `handlers.approval` asks; the configuration can still turn it off.
+                By default as configured, and `off` if the configuration does not say.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -146,7 +150,9 @@ class McpManager:
             context = context.replace(connections=connections)
         parts = Parts(
             read,
-            Given(handlers=handlers, inputs=inputs, default_trust=default_trust, env=env),
+            Given(
+                approvals=approvals, handlers=handlers, inputs=inputs, default_trust=default_trust, env=env
+            ),
             registry=registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry),
             context=context,
             trust_project=trust_project,
@@ -177,6 +183,7 @@ class McpManager:
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> Self:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
@@ -198,6 +205,7 @@ class McpManager:
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
             users: How many users may be connected.
+            approvals: Whether calls wait in the inbox.
 
         Raises:
             ConfigError: The profile or a host is unknown, or the named file does not exist.
@@ -229,6 +237,7 @@ class McpManager:
             call_log=call_log,
             default_trust=default_trust,
             users=users,
+            approvals=approvals,
         )
         manager._lifetime.reloader = Reloader(manager._parts, load=read)
         if is_own and not manager._parts.settings.servers:
@@ -530,7 +539,7 @@ class McpManager:
 
     @cached_property
     def trust(self) -> TrustDecisions:
-        """Definitions that changed: `changes`, `approve`."""
+        """What a person decides: `pending` and `answer` for calls, `changes` and `approve` for definitions."""
         return TrustDecisions(self._parts)
 
     @cached_property

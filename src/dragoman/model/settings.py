@@ -123,6 +123,17 @@ class Settings(Struct, kw_only=True):
             unless_given="the terminal program keeps them, the library does not",
         ),
     ] = None
+    approvals: Annotated[
+        Literal["inbox", "off"] | None,
+        Key(
+            "where a call waits that a rule asks about: in the [inbox](approvals.md), or nowhere (`off`): then "
+            "it is denied if no person can be asked",
+            unless_given="`inbox` for `serve`, the daemon and the session, `off` for the library",
+        ),
+    ] = None
+    approval_timeout: Annotated[
+        float, Key("seconds after which a call that nobody has answered is denied", unit="s")
+    ] = 600.0
     daemon: Annotated[
         bool, Key("commands start a [daemon](how-to/daemon.md) that keeps the servers running")
     ] = False

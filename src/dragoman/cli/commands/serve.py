@@ -191,13 +191,15 @@ def _manager(
 ) -> McpManager:
     from dragoman.manager.manager import McpManager
 
-    handlers = questions.handlers()
+    setup: dict[str, Any] = {
+        "handlers": questions.handlers(),
+        "users": users,
+        "approvals": "inbox",
+    }
     if not only:
-        return McpManager.from_config(
-            options.with_hosts(), config=options.config, handlers=handlers, users=users
-        )
+        return McpManager.from_config(options.with_hosts(), config=options.config, **setup)
     chosen = [spec for spec in settings.servers if spec.name in only]
-    return McpManager(settings.replace(servers=chosen, auto_reload=False), handlers=handlers, users=users)
+    return McpManager(settings.replace(servers=chosen, auto_reload=False), **setup)
 
 
 async def _users(given: dict[str, Any]) -> UsersFile | None:

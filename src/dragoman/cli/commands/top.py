@@ -105,6 +105,7 @@ async def watched_manager(
         handlers=handlers,
         call_log=options.load().call_log is not False,
         default_trust="ask",
+        approvals="inbox",
     )
     return await stack.enter_async_context(mcp)
 
