@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dragoman.console.desk import Desk
-    from dragoman.model import ServerSpec
+    from dragoman.model import Always, ServerSpec
     from dragoman.trust.approval_store import Approvals, Look
 
 
@@ -154,6 +154,18 @@ class Actions:
     def _is_in_use(self, spec: ServerSpec) -> bool:
         supervisor = self._desk.parts.supervisors.get(spec.name)
         return supervisor is not None and supervisor.spec.origin == spec.origin
+
+    async def answer(self, identifier: str, *, allow: bool, always: Always | None) -> dict[str, Any]:
+        """Answer a call that waits in the inbox; with `always`, the rule that was shown is written too.
+
+        Raises:
+            DragomanError: The visitor has no inbox, or may not write rules; or as `mcp.trust.answer`.
+        """
+        if not self._desk.has_inbox or (always is not None and not self._desk.is_operator):
+            msg = "only the operator of the program can do this"
+            raise DragomanError(msg, hint="use the link that the program printed")
+        found = await self._desk.mcp.trust.answer(identifier, allow=allow, always=always, by="the console")
+        return {"state": found.state, "answered_by": shown(found.answered_by)}
 
     async def cancel_task(self, task: str) -> dict[str, Any]:
         """Ask a server to cancel a task."""

@@ -293,6 +293,8 @@ class ConsoleApp:
                 return _json(await desk.call(call_id))
             case ["trust"] if desk.is_operator:
                 return _json(await actions.trust())
+            case ["inbox"]:
+                return _json(await desk.inbox())
             case ["tasks"]:
                 return _json(await desk.tasks())
             case ["users"] if desk.is_operator:
@@ -320,6 +322,11 @@ class ConsoleApp:
                 return await actions.approve_changes(name, mark)
             case ["trust", name, "entry"] if desk.is_operator and isinstance(mark, str):
                 return await actions.approve_entry(name, mark)
+            case ["inbox", identifier] if type(body.get("allow")) is bool:
+                always = body.get("always")
+                if always not in (None, "tool", "arguments", "server"):
+                    raise Refused(400, "`always` is `tool`, `arguments`, `server` or null")
+                return await actions.answer(identifier, allow=body["allow"], always=always)
             case ["tasks", task, "cancel"]:
                 return await actions.cancel_task(task)
             case _:

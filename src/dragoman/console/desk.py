@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dragoman.diagnosis.fleet import FleetRow
     from dragoman.manager.manager import McpManager
     from dragoman.manager.parts import Parts
-    from dragoman.model import ToolDef
+    from dragoman.model import PendingApproval, ToolDef
     from dragoman.observe.call_history import CallRecord
 
 DAYS = 7
@@ -303,7 +303,28 @@ class Desk:
             "exact": not record.missing,
         }
 
-    # Tasks, users
+    # Inbox, tasks, users
+
+    @property
+    def has_inbox(self) -> bool:
+        """Whether the visitor has an inbox; clients that share one token have none of their own."""
+        return self.is_operator or bool(self.mcp.user)
+
+    async def inbox(self) -> dict[str, Any]:
+        """Return the calls that wait for an answer, the oldest first."""
+        if not self.has_inbox:
+            return {"pending": []}
+        found = await asyncio.to_thread(self.mcp.trust.pending)
+        return {"pending": [self._pending_row(one) for one in found], "at": time.time()}
+
+    def _pending_row(self, one: PendingApproval) -> dict[str, Any]:
+        row = cleaned(encoded(one))
+        del row["arguments"]
+        row["arguments_json"] = json_text(one.arguments)
+        if not self.is_operator:
+            # Rules stand in a file of this machine, which only its owner changes.
+            row.update(always=[], source="", rule="")
+        return row
 
     async def tasks(self) -> dict[str, Any]:
         """Return the tasks that servers still work on."""

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import DragomanError
-from dragoman.events import CallFinished, CallStarted, ConfigReloaded
+from dragoman.events import ApprovalAnswered, ApprovalRequested, CallFinished, CallStarted, ConfigReloaded
 from dragoman.observe.call_stream import CallEntry, CallStream, Follower
 from dragoman.trust.sanitizing import for_json
 from dragoman.visible import shown
@@ -68,6 +68,7 @@ class Feed:
         self._dirty: dict[str, None] = {}
         """The calls that changed since the last message, in order."""
         self._is_reloaded = False
+        self._has_inbox_news = False
         self._due = asyncio.Event()
         self._closed = False
 
@@ -170,6 +171,8 @@ class Feed:
                 self._dirty[event.call_id] = None
             case ConfigReloaded():
                 self._is_reloaded = True
+            case ApprovalRequested() | ApprovalAnswered():
+                self._has_inbox_news = True
             case _:
                 self._servers.add(event.server)
 
@@ -202,8 +205,9 @@ class Feed:
                 "calls": [call_row(entry) for entry in entries],
                 "skipped": max(0, len(dirty) - MOST_CALLS),
                 "reloaded": self._is_reloaded,
+                "inbox": self._has_inbox_news,
             }
-            self._is_reloaded = False
+            self._is_reloaded = self._has_inbox_news = False
             self._number += 1
             self._kept.append((self._number, self._message("news", data, self._number)))
             self._announce()

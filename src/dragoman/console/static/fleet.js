@@ -30,7 +30,7 @@ export class Fleet {
   }
 
   news(data) {
-    return data.servers.length || data.metered.length || data.reloaded;
+    return data.servers.length || data.reloaded ? true : data.metered.length ? "later" : false;
   }
 
   leave() {

@@ -1,6 +1,6 @@
 // The tools: search, a form made from the schema, the call with progress and cancel, and its result.
 
-import { Rows, confirm, fill, h, say } from "./dom.js";
+import { Rows, confirm, fill, h } from "./dom.js";
 import { call, get, place } from "./api.js";
 import { Form } from "./form.js";
 import { parse, python, write } from "./json.js";
@@ -46,11 +46,11 @@ export class Tools {
     fill(this.server, h("option", { value: "" }, t("all servers")), servers.map((one) => h("option", { value: one, selected: one === wanted }, one)));
     this.filter();
     if (words?.[0]) await this.show(words[0]);
-    else this.node.classList.remove("chosen");
+    else if (words) this.node.classList.remove("chosen");
   }
 
   news(data) {
-    return data.servers.length || data.reloaded ? "tools" : false;
+    return Boolean(data.servers.length || data.reloaded);
   }
 
   /** The tools changed: keep the form that is being filled in. */
