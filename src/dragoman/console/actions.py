@@ -17,7 +17,7 @@ from dragoman.trust.encoding import encoded
 from dragoman.visible import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from dragoman.console.desk import Desk
     from dragoman.model import Always, ServerSpec
@@ -180,7 +180,7 @@ class Actions:
             return {"state": "unknown"}
         return {"state": status.state.value, "tools": status.tools}
 
-    def of_server(self) -> dict[str, Callable[[str], Coroutine[Any, Any, dict[str, Any]]]]:
+    def of_server(self) -> Mapping[str, Callable[[str], Coroutine[Any, Any, dict[str, Any]]]]:
         """Return the actions on one server, by the last part of their path."""
         users = {"restart": self.restart}
         if not self._desk.is_operator:

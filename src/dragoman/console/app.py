@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mimetypes
-from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -32,7 +31,7 @@ from dragoman.version import VERSION
 from dragoman.visible import shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send

@@ -1,8 +1,8 @@
 """Desk: one manager as the console shows it to one kind of visitor; every reading of the JSON endpoints.
 
-Texts come out harmless to read (`dragoman.visible`). What must arrive as it is, such as schemas and arguments,
-is JSON text inside of JSON, with harmful characters escaped: a page that reads numbers as floating point would
-change it.
+Texts come out harmless to read (`dragoman.visible`). What must arrive as it is, such as schemas and
+arguments, is JSON text inside of JSON, with harmful characters escaped: a page that reads numbers as floating
+point would change it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from dragoman.trust.sanitizing import for_json, for_remote
 from dragoman.visible import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dragoman.diagnosis.fleet import FleetRow
     from dragoman.manager.manager import McpManager
     from dragoman.manager.parts import Parts
     from dragoman.model import PendingApproval, ToolDef
     from dragoman.observe.call_history import CallRecord
+    from dragoman.observe.metrics import ToolMetrics
 
 DAYS = 7
 """The calls that are set against the tokens of definitions are those of these days."""
@@ -105,11 +108,16 @@ class Desk:
         """Return what is known of one server beside its row: calls by tool, processes, users."""
         (status,) = self.mcp.status([name]).values()
         metrics = self.mcp.metrics().get(name)
-        tools = {} if metrics is None else metrics.tools
+        tools: Mapping[str, ToolMetrics] = {} if metrics is None else metrics.tools
         found: dict[str, Any] = {
             "name": shown(name),
             "tools": [
-                {"tool": shown(tool), "calls": one.calls, "failed": one.failed, "latency": one.latency.as_json()}
+                {
+                    "tool": shown(tool),
+                    "calls": one.calls,
+                    "failed": one.failed,
+                    "latency": one.latency.as_json(),
+                }
                 for tool, one in sorted(tools.items(), key=lambda item: -item[1].calls)[:MOST_ROWS]
             ],
             "states": {} if metrics is None else dict(metrics.states),
@@ -289,12 +297,12 @@ class Desk:
     def _rule(self, record: CallRecord) -> dict[str, Any] | None:
         """Return what the rules of today say about a past call; `None` if its tool is not offered."""
         tool = self.mcp.registry.find(record.tool)
-        if tool is None or not isinstance(record.arguments, dict):
+        given: object = record.arguments
+        if tool is None or not isinstance(given, dict):
             return None
         supervisor = self.parts.supervisors.get(tool.server)
         trusts = supervisor is not None and supervisor.spec.trust_annotations
-        given = cast("dict[str, Any]", record.arguments)
-        decision = self.parts.gate.decision(tool, given, trusts_hints=trusts)
+        decision = self.parts.gate.decision(tool, cast("dict[str, Any]", given), trusts_hints=trusts)
         label = decision.label if self.is_operator else decision.public_label
         return {
             "action": decision.action,

@@ -182,7 +182,9 @@ class Feed:
                 records = await asyncio.to_thread(follower.poll)
             except DragomanError:
                 records = []  # The page says so when it reads the log itself.
-            new = [one for one in records if (entry := self.calls.get(one.call_id)) is None or not entry.record]
+            new = [
+                one for one in records if (entry := self.calls.get(one.call_id)) is None or not entry.record
+            ]
             self.calls.take(records)
             if new:
                 self._dirty.update(dict.fromkeys(one.call_id for one in new))

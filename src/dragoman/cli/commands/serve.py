@@ -170,9 +170,10 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             sse=given["sse"],
             for_model=given["for_model"],
         )
+        console: ConsoleApp | None = None
         if given["console"]:
-            console = await late_import_module("dragoman.console.app")
-            app.console = console.ConsoleApp(
+            module = await late_import_module("dragoman.console.app")
+            app.console = console = module.ConsoleApp(
                 mcp, app.guard, entrance=app, prefix=app_module.CONSOLE, read_only=given["read_only"]
             )
         generated = app.token if not (given["token"] or token) else ""
@@ -180,7 +181,7 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
         await serving.serve_http(
             app,
             listener,
-            on_ready=lambda: _announce(listener, generated, shown, sse=given["sse"], console=app.console),
+            on_ready=lambda: _announce(listener, generated, shown, sse=given["sse"], console=console),
             proxy=given["proxy"] or "",
         )
     return Exit.DONE
