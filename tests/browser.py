@@ -10,13 +10,13 @@ import os
 import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or ""
 SECONDS = 15.0
@@ -122,6 +122,12 @@ class Page:
         await self.until(f"Boolean({find})")
         await self.run(f"{find}.click()")
 
+    async def click_row(self, text: str) -> None:
+        """Click the first row of a list that has this text."""
+        find = f"[...document.querySelectorAll('[role=option]')].find((one) => one.innerText.includes({json.dumps(text)}))"
+        await self.until(f"Boolean({find})")
+        await self.run(f"{find}.click()")
+
     async def type(self, selector: str, text: str) -> None:
         """Put a text into a field, as typing does."""
         await self.until(f"Boolean(document.querySelector({json.dumps(selector)}))")
@@ -144,8 +150,7 @@ class Page:
     async def picture(self, path: Path) -> None:
         """Write what is visible as a PNG."""
         found = await self.send("Page.captureScreenshot", format="png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(found["data"]))
 
 
 @asynccontextmanager
@@ -159,7 +164,12 @@ async def browser(folder: Path) -> AsyncGenerator[Page]:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        env={**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)},
+        env={
+            **os.environ,
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
+            "XDG_CACHE_HOME": str(folder),
+        },
     )
     try:
         address = await _address(process)
@@ -170,9 +180,7 @@ async def browser(folder: Path) -> AsyncGenerator[Page]:
             try:
                 targets = await page.send("Target.getTargets")
                 target = next(one for one in targets["targetInfos"] if one["type"] == "page")
-                attached = await page.send(
-                    "Target.attachToTarget", targetId=target["targetId"], flatten=True
-                )
+                attached = await page.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
                 page.session = attached["sessionId"]
                 for domain in ("Page", "Runtime", "Log", "Network"):
                     await page.send(f"{domain}.enable")
@@ -185,7 +193,7 @@ async def browser(folder: Path) -> AsyncGenerator[Page]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 -- the pipe of stderr stays open otherwise
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:

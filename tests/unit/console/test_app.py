@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 from tests.unit.console.visiting import ORIGIN, Visitor, notes, visiting
+from tests.waiting import until
 
 from dragoman.console.app import COOKIE, HEADERS, KEY_HEADER, ConsoleApp
+from dragoman.events import ApprovalRequested
 from dragoman.gateway.app import asgi_app
 from dragoman.manager.manager import McpManager, parts_of
 from dragoman.model import ServerSpec, Stdio
@@ -44,19 +47,21 @@ async def test_a_link_becomes_a_session_once() -> None:
         assert (again.status_code, "used already" in again.text) == (401, True)
 
 
-@pytest.mark.parametrize(("method", "path"), [*EVERYTHING, *(("POST", path) for path in WRITES)])
-async def test_nothing_is_shown_or_done_without_both_halves_of_a_session(method: str, path: str) -> None:
+async def test_nothing_is_shown_or_done_without_both_halves_of_a_session() -> None:
     server = notes()
     async with visiting(server) as page:
-        content = {} if method == "GET" else {"json": {}}
-        for headers in (
-            {KEY_HEADER: None},
-            {KEY_HEADER: "guess"},
-            {"Cookie": f"{COOKIE}=guess"},
-            {KEY_HEADER: page.client.cookies[COOKIE]},
+        for (method, path), headers in itertools.product(
+            [*EVERYTHING, *(("POST", path) for path in WRITES)],
+            (
+                {KEY_HEADER: None},
+                {KEY_HEADER: "guess"},
+                {"Cookie": f"{COOKIE}=guess"},
+                {KEY_HEADER: page.client.cookies[COOKIE]},
+            ),
         ):
+            content = {} if method == "GET" else {"json": {}}
             response = await page.ask(method, path, headers=headers, **content)
-            assert (response.status_code, response.json()) == (401, {"error": "no session"})
+            assert (response.status_code, response.json()) == (401, {"error": "no session"}), (path, headers)
     assert not server.calls
 
 
@@ -83,53 +88,50 @@ HOSTILE_HEADERS = [
 ]
 
 
-@pytest.mark.parametrize("headers", HOSTILE_HEADERS, ids=str)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_other_origins_and_names_are_refused_even_with_a_session(
-    headers: dict[str, str], method: str
-) -> None:
-    server = notes()
-    async with visiting(server) as page:
-        path = "api/fleet" if method == "GET" else "api/servers/notes/restart"
-        before = page.app._mcp.metrics()["notes"].restarts
-        content = {} if method == "GET" else {"json": {}}
-        response = await page.ask(method, path, headers=headers, **content)
-        assert response.status_code in (400, 403, 421)
-        assert "notes" not in response.text
-        assert page.app._mcp.metrics()["notes"].restarts == before
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../pyproject.toml",
-        "..%2f..%2fapp.py",
-        "%2e%2e/app.py",
-        "static/../app.py",
-        "app.py",
-        "__init__.py",
-        "index.html",
-        "style.css%00.js",
-        "app.js/",
-        "/etc/passwd",
-        "//etc/passwd",
-        "APP.JS",
-        "api",
-        "api/",
-        "api/nothing",
-        "api/servers",
-        "api//fleet",
-        "api/fleet/",
-        "api/%66leet/x",
-        "api/servers/notes/..%2f..%2ffleet",
-        "api/servers/notes/add",
-        "api/servers/notes/logs/x",
-        "api/trust/notes",
-    ],
-)
-async def test_only_the_known_paths_exist(path: str) -> None:
+async def test_other_origins_and_names_are_refused_even_with_a_session() -> None:
     async with visiting() as page:
-        for method in ("GET", "POST"):
+        before = page.app._mcp.metrics()["notes"].restarts
+        for headers in HOSTILE_HEADERS:
+            for method, path in (("GET", "api/fleet"), ("POST", "api/servers/notes/restart")):
+                content = {} if method == "GET" else {"json": {}}
+                response = await page.ask(method, path, headers=headers, **content)
+                assert response.status_code in (400, 403, 421), headers
+                assert "notes" not in response.text
+        assert page.app._mcp.metrics()["notes"].restarts == before
+        for origin in (None, ORIGIN):
+            assert (await page.ask("GET", "api/fleet", headers={"Origin": origin})).status_code == 200
+
+
+HOSTILE_PATHS = [
+    "../pyproject.toml",
+    "..%2f..%2fapp.py",
+    "%2e%2e/app.py",
+    "static/../app.py",
+    "app.py",
+    "__init__.py",
+    "index.html",
+    "style.css%00.js",
+    "app.js/",
+    "/etc/passwd",
+    "//etc/passwd",
+    "APP.JS",
+    "api",
+    "api/",
+    "api/nothing",
+    "api/servers",
+    "api//fleet",
+    "api/fleet/",
+    "api/%66leet/x",
+    "api/servers/notes/..%2f..%2ffleet",
+    "api/servers/notes/add",
+    "api/servers/notes/logs/x",
+    "api/trust/notes",
+]
+
+
+async def test_only_the_known_paths_exist() -> None:
+    async with visiting() as page:
+        for path, method in itertools.product(HOSTILE_PATHS, ("GET", "POST")):
             response = await page.ask(method, path, **({} if method == "GET" else {"json": {}}))
             assert response.status_code in (404, 405), path
 
@@ -138,7 +140,12 @@ async def test_what_changes_something_is_a_post_with_json() -> None:
     async with visiting() as page:
         path = "api/servers/notes/restart"
         before = page.app._mcp.metrics()["notes"].restarts
-        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
+        for kind in (
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "",
+        ):
             headers = {"Content-Type": kind or None}
             response = await page.ask("POST", path, content=b"{}", headers=headers)
             assert response.status_code == 415
@@ -155,13 +162,13 @@ async def test_what_changes_something_is_a_post_with_json() -> None:
         assert page.app._mcp.metrics()["notes"].restarts == before + 1
 
 
-@pytest.mark.parametrize("path", WRITES)
-async def test_a_read_only_console_changes_nothing_and_calls_nothing(path: str) -> None:
+async def test_a_read_only_console_changes_nothing_and_calls_nothing() -> None:
     server = notes()
     async with visiting(server, read_only=True) as page:
         body = {"tool": "mcp_notes_add", "arguments": {"text": "x"}, "fingerprint": "x", "allow": True}
-        response = await page.post(path, body)
-        assert (response.status_code, response.json()) == (403, {"error": "the console is read-only"})
+        for path in WRITES:
+            response = await page.post(path, body)
+            assert (response.status_code, response.json()) == (403, {"error": "the console is read-only"})
         assert (await page.get("api/session"))["read_only"] is True
         assert page.app._mcp.status()["notes"].state.value == "ready"
     assert not server.calls
@@ -218,7 +225,10 @@ async def test_the_fleet_says_why_a_server_is_down_and_what_to_type() -> None:
         assert len(rows["notes"]["recent"]) == 2
         assert fleet["count"] == {"servers": 2, "ready": 1, "running": 0, "calls": 2, "failed": 1}
         detail = await page.get("api/servers/notes")
-        assert {one["tool"]: one["failed"] for one in detail["tools"]} == {"mcp_notes_add": 0, "mcp_notes_fail": 1}
+        assert {one["tool"]: one["failed"] for one in detail["tools"]} == {
+            "mcp_notes_add": 0,
+            "mcp_notes_fail": 1,
+        }
         assert (await page.ask("GET", "api/servers/nobody")).status_code == 404
 
 
@@ -313,7 +323,9 @@ async def test_calls_are_listed_page_by_page_and_shown_as_logged(tmp_path: Path)
         assert [len(rest["calls"]), rest["more"]] == [2, False]
         ids = [one["call_id"] for one in [*first["calls"], *rest["calls"]]]
         assert len(set(ids)) == 6
-        assert [one["error_code"] for one in (await page.get("api/calls?errors=1"))["calls"]] == ["tool.failed"]
+        assert [one["error_code"] for one in (await page.get("api/calls?errors=1"))["calls"]] == [
+            "tool.failed"
+        ]
         assert len((await page.get("api/calls?text=note%203"))["calls"]) == 1
         assert (await page.get("api/calls?server=nobody"))["calls"] == []
         one = await page.get(f"api/calls/{ids[-1]}")
@@ -325,14 +337,15 @@ async def test_calls_are_listed_page_by_page_and_shown_as_logged(tmp_path: Path)
 
 async def test_without_a_log_the_calls_of_this_program_are_shown() -> None:
     async with visiting(call_log=False) as page:
-        stream = page.app._desk(page.app._mcp, is_operator=True)[0].feed
-        stream.start()
-        await asyncio.sleep(0)
+        feed = page.app._desk(page.app._mcp, is_operator=True)[0].feed
+        news = feed.read()
+        await anext(news)
         await page.call("mcp_notes_add", '{"text": "milk"}')
-        while not (found := (await page.get("api/calls"))["calls"]):
-            await asyncio.sleep(0)
-        assert (found[0]["tool"], found[0]["error_code"]) == ("mcp_notes_add", "")
-        assert (await page.get(f"api/calls/{found[0]['call_id']}"))["record"] is False
+        await anext(news)
+        (found,) = (await page.get("api/calls"))["calls"]
+        assert (found["tool"], found["error_code"]) == ("mcp_notes_add", "")
+        assert (await page.get(f"api/calls/{found['call_id']}"))["record"] is False
+        await news.aclose()
 
 
 async def test_a_call_that_a_rule_asks_about_is_answered_in_the_page() -> None:
@@ -340,14 +353,16 @@ async def test_a_call_that_a_rule_asks_about_is_answered_in_the_page() -> None:
     rules = {"rules": [{"action": "ask", "server": "notes", "tool": "add", "reason": "each note"}]}
     async with visiting(server, policy=rules, approvals="inbox") as page:
         for allow, code in ((True, ""), (False, "tool.denied")):
+            events = page.app._mcp.events()
             calling = asyncio.create_task(page.call("mcp_notes_add", '{"text": "milk", "number": 7}'))
-            while not (pending := (await page.get("api/inbox"))["pending"]):
-                await asyncio.sleep(0.01)
-            (entry,) = pending
+            await until(events, ApprovalRequested)
+            (entry,) = (await page.get("api/inbox"))["pending"]
             assert (entry["tool"], entry["reason"]) == ("mcp_notes_add", "each note")
             assert json.loads(entry["arguments_json"]) == {"text": "milk", "number": 7}
             assert (await page.post(f"api/inbox/{entry['id']}", {"allow": "yes"})).status_code == 404
-            assert (await page.post(f"api/inbox/{entry['id']}", {"allow": True, "always": "x"})).status_code == 400
+            assert (
+                await page.post(f"api/inbox/{entry['id']}", {"allow": True, "always": "x"})
+            ).status_code == 400
             answer = await page.post(f"api/inbox/{entry['id']}", {"allow": allow, "always": None})
             assert answer.json()["answered_by"] == "the console"
             second = await page.post(f"api/inbox/{entry['id']}", {"allow": True})
@@ -372,8 +387,7 @@ async def test_a_user_of_the_gateway_sees_own_calls_and_nothing_of_the_machine(t
             assert (await page.enter(f"token-{user}")).status_code == 200
             assert (await page.get("api/session"))["user"] == user
             assert (await page.get("api/session"))["is_operator"] is False
-            while not (await page.get("api/tools"))["tools"]:
-                await asyncio.sleep(0.01)
+            await mcp.as_user(user).wait_ready()
             await page.call("mcp_notes_add", f'{{"text": "of {user}"}}')
             parts_of(mcp).call_log.flush()  # type: ignore[union-attr]
         ada, bob = pages["ada"], pages["bob"]

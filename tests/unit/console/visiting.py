@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import httpx2
 
 from dragoman.console.app import KEY_HEADER, ConsoleApp
 from dragoman.gateway.app import Guard
+from dragoman.gateway.serve import bind, serve_http
 from dragoman.manager.manager import McpManager
 from dragoman.testing import ScriptedServer
 
@@ -71,6 +74,22 @@ class Visitor:
         response = await self.ask("POST", "api/calls", content=text.encode(), headers=headers)
         assert response.status_code == 200, response.text
         return [json.loads(line) for line in response.text.splitlines()]
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncGenerator[str]:
+    """Serve an application as the program does; give its origin."""
+    listener = bind("127.0.0.1", 0)
+    ready = asyncio.Event()
+    task = asyncio.create_task(serve_http(app, listener, on_ready=ready.set))
+    try:
+        await ready.wait()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        # What the program ends with; `serve_http` waits for it.
+        signal.raise_signal(signal.SIGTERM)
+        await task
+        listener.close()
 
 
 @asynccontextmanager
