@@ -122,7 +122,7 @@ export class Calls {
       "div",
       { class: "call" },
       h("time", { class: "dim" }, clock(one.at)),
-      h("span", { class: `outcome ${tone}` }, one.duration === null ? t("running") : one.error_code || t("ok")),
+      h("span", { class: `outcome ${tone}` }, one.duration === null ? `… ${t("running")}` : one.error_code ? `✗ ${one.error_code}` : `✓ ${t("ok")}`),
       h("bdi", { class: "name" }, one.tool),
       h("bdi", { class: "dim args" }, one.arguments),
       h("span", { class: "number" }, one.duration === null ? "" : seconds(one.duration)),
@@ -155,7 +155,7 @@ export class Calls {
       "article",
       null,
       h("a", { class: "back", href: "#/calls" }, `← ${t("Calls")}`),
-      h("h2", null, h("bdi", null, one.tool)),
+      h("h1", null, h("bdi", null, one.tool)),
       h("p", { class: tone }, one.duration === null ? t("running") : one.error_code ? `✗ ${one.error_code}` : `✓ ${t("ok")}`),
       h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, h("bdi", null, value))))),
       one.record

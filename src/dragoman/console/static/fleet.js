@@ -208,7 +208,7 @@ export class Fleet {
             h(
               "table",
               null,
-              h("thead", null, h("tr", null, [t("Tool"), t("calls"), t("failed"), "p50", "p95"].map((one) => h("th", { scope: "col" }, one)))),
+              h("thead", null, h("tr", null, [t("Tool"), t("calls"), t("failed"), "p50", "p95"].map((one, at) => h("th", { scope: "col", class: at ? "number" : null }, one)))),
               h(
                 "tbody",
                 null,
@@ -244,7 +244,7 @@ function sparkline(values) {
     "svg",
     { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", role: "img", "aria-label": label },
     values.map((value, at) => {
-      const height = Math.max(1, (value / top) * 24);
+      const height = Math.max(2, (value / top) * 24);
       return s("rect", { x: 120 - (values.length - at) * 2, y: 24 - height, width: 1.6, height });
     }),
   );

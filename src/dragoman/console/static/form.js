@@ -143,7 +143,7 @@ export class Form {
     this.fields = h("div", { class: "fields" });
     this.raw = h("textarea", {
       class: "code",
-      rows: 10,
+      rows: 7,
       spellcheck: "false",
       "aria-label": t("Arguments as JSON"),
       oninput: () => this.typed(),

@@ -115,7 +115,7 @@ class ToolView {
       "article",
       null,
       h("a", { class: "back", href: "#/tools" }, `← ${t("Tools")}`),
-      h("h2", null, h("bdi", null, tool.name)),
+      h("h1", null, h("bdi", null, tool.name)),
       h("p", { class: "dim" }, `${tool.server} · ${tool.original_name}`, hints.length ? ` · ${t("the server says")}: ${hints.join(", ")}` : ""),
       h("p", { class: "description" }, tool.description),
       h(
@@ -166,6 +166,7 @@ class ToolView {
       };
       const found = await call(body, { signal: this.abort.signal, onprogress });
       fill(this.outcome, resultView(found));
+      this.outcome.scrollIntoView({ block: "nearest" });
     } catch (error) {
       fill(this.outcome, h("p", { class: "bad" }, error.name === "AbortError" ? t("Cancelled.") : error.message));
     }
