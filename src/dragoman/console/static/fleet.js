@@ -80,7 +80,8 @@ export class Fleet {
       row.tools ? `${count(row.tools)} ${t("tools")}` : "",
       row.sandbox ? `${t("sandbox")} ${row.sandbox}` : "",
       row.share ? t("shared") : "",
-      row.tokens ? `${kilo(row.tokens)} ${t("tokens")}${row.logged !== undefined ? ` → ${count(row.logged)} ${t("calls in days", this.data.days)}` : ""}` : "",
+      row.tokens ? `${t("definitions cost")} ${kilo(row.tokens)} ${t("tokens")}` : "",
+      `${count(row.logged ?? 0)} ${t("calls in days", this.data.days)}`,
     ].filter(Boolean);
     return h(
       "li",
