@@ -28,8 +28,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         gone = ServerSpec(name="statutes", transport=Stdio(command="statutes-server"))
-        options = {"cache": False, "call_log": folder / "calls.sqlite3", "policy": RULES, "approvals": "inbox"}
-        async with demo_servers() as specs, McpManager([*specs, gone], **options) as mcp:
+        options = {"call_log": folder / "calls.sqlite3", "policy": RULES, "approvals": "inbox"}
+        async with demo_servers() as specs, McpManager([*specs, gone], cache=False, **options) as mcp:
             await mcp.wait_ready()
             for _ in range(6):
                 for _, tool, arguments in CALLS:
