@@ -133,8 +133,8 @@ class McpManager:
             connections: The connections that several managers share; by default each has its own.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
             approvals: With `inbox`, a call that needs a yes waits in the inbox of the user, where any process
-                of the user can answer, while `handlers.approval` asks; the configuration can still turn it off.
-                By default as configured, and `off` if the configuration does not say.
+                of the user can answer, while `handlers.approval` asks; the configuration can turn it off. By
+                default as configured, and `off` if the configuration does not say.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -539,7 +539,7 @@ class McpManager:
 
     @cached_property
     def trust(self) -> TrustDecisions:
-        """What a person decides: `pending` and `answer` for calls, `changes` and `approve` for definitions."""
+        """What a person decides: `pending`, `answer` for calls, `changes`, `approve` for definitions."""
         return TrustDecisions(self._parts)
 
     @cached_property

@@ -80,9 +80,7 @@ CREATE INDEX entries_owner ON entries(state, owner);
 CREATE INDEX entries_subject ON entries(subject);
 CREATE INDEX entries_answered ON entries(answered_at);
 """
-_DECIDE = (
-    "UPDATE entries SET state = ?, answered_at = ?, answered_by = ?, arguments = '{}', always = '[]'"
-)
+_DECIDE = "UPDATE entries SET state = ?, answered_at = ?, answered_by = ?, arguments = '{}', always = '[]'"
 
 
 class InboxStore:
@@ -194,7 +192,7 @@ class InboxStore:
         """
         shown = _encoded(entry.arguments)
         if len(shown) > MAX_BYTES:
-            msg = f"the arguments of `{entry.tool}` are too large to be shown to a person ({len(shown):,} bytes)"
+            msg = f"the arguments of `{entry.tool}` are too large to be shown: {len(shown):,} bytes"
             raise ApprovalError(msg, hint="send less, or have a rule allow it")
         with self._changing() as db:
             self._own()
@@ -218,7 +216,7 @@ class InboxStore:
         return self.get(identifier)
 
     def claim(self, identifier: str) -> bool:
-        """Take an approved entry of this process, once: after a yes here its call is sent, otherwise never."""
+        """Take an approved entry of this process, once; after `False` its call is never sent."""
         with self._changing() as db:
             changed = db.execute(
                 "UPDATE entries SET state = 'sent' WHERE id = ? AND state = 'approved' AND owner = ?",
@@ -242,9 +240,7 @@ class InboxStore:
     def pause(self, identifier: str) -> None:
         """Keep an entry for its caller, who comes back with the same call, perhaps in another process."""
         with self._changing() as db:
-            db.execute(
-                "UPDATE entries SET owner = '' WHERE id = ? AND owner = ?", (identifier, self._owner)
-            )
+            db.execute("UPDATE entries SET owner = '' WHERE id = ? AND owner = ?", (identifier, self._owner))
 
     def version(self) -> int:
         """Return a number that changes when another process has changed the inbox; for frequent use."""
@@ -319,8 +315,8 @@ class InboxStore:
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
-            # What is removed is overwritten. Every commit reaches the disk (SQLite's `synchronous = FULL`), so
-            # that no crash of the machine lets an approved call be taken twice.
+            # What is removed is overwritten. Every commit reaches the disk (SQLite's `synchronous = FULL`):
+            # after a crash of the machine, no approved call is taken again.
             connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
@@ -357,8 +353,8 @@ class InboxStore:
             return
         self._pruned = now
         db.execute(
-            "DELETE FROM entries WHERE state NOT IN ('pending', 'approved') AND (answered_at < ? OR number <= "
-            "(SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?))",
+            "DELETE FROM entries WHERE state NOT IN ('pending', 'approved') AND (answered_at < ? "
+            "OR number <= (SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?))",
             (now - KEEP_SECONDS, MAX_DECIDED),
         )
 
@@ -391,13 +387,18 @@ class InboxStore:
 
 
 def _row(entry: PendingApproval) -> dict[str, Any]:
-    fields = {name: getattr(entry, name) for name in _COLUMNS}
-    return {**fields, **{name: _encoded(fields[name]) for name in _JSON}}
+    fields = {name: _storable(getattr(entry, name)) for name in _COLUMNS}
+    return {**fields, **{name: _encoded(getattr(entry, name)) for name in _JSON}}
 
 
 def _entry(row: Mapping[str, Any]) -> PendingApproval:
     fields = {**row, **{name: json.loads(row[name]) for name in _JSON}}
     return msgspec.convert(fields, PendingApproval)
+
+
+def _storable(value: Any) -> Any:
+    """Return a value with lone surrogates escaped, which SQLite cannot store."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _encoded(value: object) -> str:
