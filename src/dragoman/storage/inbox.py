@@ -98,6 +98,8 @@ class InboxStore:
         self._connection: sqlite3.Connection | None = None
         self._owner = ""
         self._held: FileLock | None = None
+        self._resumed: set[str] = set()
+        """The entries that were taken over from a paused caller."""
         self._pruned = 0.0
 
     def __enter__(self) -> Self:
@@ -200,6 +202,7 @@ class InboxStore:
             where = " WHERE subject = ? AND owner = '' AND state IN ('pending', 'approved', 'denied')"
             if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject):
                 db.execute("UPDATE entries SET owner = ? WHERE id = ?", (self._owner, paused[0].id))
+                self._resumed.add(paused[0].id)
                 return paused[0]
             self._check_room(db, entry)
             made = entry.replace(id=secrets.token_hex(5))
@@ -217,7 +220,9 @@ class InboxStore:
 
     def claim(self, identifier: str) -> bool:
         """Take an approved entry of this process, once; after `False` its call is never sent."""
-        with self._changing() as db:
+        # After a crash of the machine, another process could take what a paused caller left: it must not be
+        # approved again then.
+        with self._changing(is_durable=identifier in self._resumed) as db:
             changed = db.execute(
                 "UPDATE entries SET state = 'sent' WHERE id = ? AND state = 'approved' AND owner = ?",
                 (identifier, self._owner),
@@ -276,14 +281,23 @@ class InboxStore:
     # Inside
 
     @contextmanager
-    def _changing(self) -> Generator[sqlite3.Connection]:
-        """Do everything in one transaction that no other process writes beside."""
+    def _changing(self, *, is_durable: bool = False) -> Generator[sqlite3.Connection]:
+        """Do everything in one transaction that no other process writes beside.
+
+        Args:
+            is_durable: Whether it has to survive a crash of the machine, which takes much longer.
+        """
         with self._lock:
             try:
                 db = self._open()
+                db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 db.execute("BEGIN IMMEDIATE")
                 try:
                     yield db
+                except ApprovalError:
+                    # What is refused changes nothing, and what has run out of time meanwhile stays ended.
+                    db.execute("COMMIT")
+                    raise
                 except BaseException:
                     db.execute("ROLLBACK")
                     raise
@@ -315,8 +329,8 @@ class InboxStore:
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
-            # What is removed is overwritten. Every commit reaches the disk (SQLite's `synchronous = FULL`):
-            # after a crash of the machine, no approved call is taken again.
+            # What is removed is overwritten. A crash of the machine may lose the last commits: that of a caller
+            # that has ended with it, or an answer.
             connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()

@@ -130,7 +130,7 @@ class Inbox:
             logger.warning("%s: `%s` cannot wait in the inbox: %s", request.server, request.tool, exc)
             return None
         if entry.state != "pending":  # It was answered while its caller had paused.
-            return await self._noted(entry)
+            return await self._noted(await self._resumed(entry, handler))
         self._publish(ApprovalRequested(server=entry.server, approval=entry))
         try:
             found = await self._first_answer(entry, decided, handler, report)
@@ -165,6 +165,25 @@ class Inbox:
         """End an approved entry that is not sent after all."""
         with suppress(DragomanError, OSError):
             await self._run(lambda store: self._end(store, entry.id, "denied", by))
+
+    async def _resumed(
+        self, entry: PendingApproval, handler: Callable[[], Awaitable[bool | None]] | None
+    ) -> PendingApproval:
+        """Return an answered entry, unless the caller comes back with a no: nothing was sent yet."""
+        asked = None if handler is None or entry.state != "approved" else asyncio.ensure_future(handler())
+        if asked is not None:
+            try:
+                await asyncio.wait({asked})
+                said = _said(asked, entry)
+            except CallDeniedError:  # It is asked, and has not answered.
+                said = None
+            except BaseException:
+                asked.cancel()
+                await self._give_up(entry)
+                raise
+            if said is False:
+                return await self._run(lambda store: store.end(entry.id, "denied", CALLER))
+        return entry
 
     async def _first_answer(
         self,
