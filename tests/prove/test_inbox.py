@@ -6,7 +6,6 @@ expired or abandoned.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
 import statistics
@@ -87,7 +86,7 @@ def test_a_thousand_calls_survive_kills_of_callers_and_answerers(proof: Proof, t
     with InboxStore() as store:
         entries = {one.id: one for one in store.pending(decided=True)}
     assert list(InboxStore().folder.glob("*.owner")) == []
-    asked = {call: identifier for call, identifier in lines(tmp_path, "asked")}
+    asked = dict(lines(tmp_path, "asked"))
     ran = Counter(call for call, _ in lines(tmp_path, "ran"))
     ended = dict(lines(tmp_path, "ended"))
     states = Counter(one.state for one in entries.values())
@@ -112,22 +111,22 @@ def test_a_thousand_calls_survive_kills_of_callers_and_answerers(proof: Proof, t
         ran=len(ran),
         ran_twice=0,
         ran_without_approval=0,
-        **{state: count for state, count in sorted(states.items())},
+        **dict(sorted(states.items())),
     )
 
 
-async def test_a_call_goes_on_right_after_the_answer(proof: Proof, tmp_path: Path) -> None:
+def test_a_call_goes_on_right_after_the_answer(proof: Proof, tmp_path: Path) -> None:
     count = 100
     child = started("ask", tmp_path, "c", count, 60)
     answered: dict[str, float] = {}
     with InboxStore() as store:
-        while len(await asyncio.to_thread(lines, tmp_path, "asked")) < count:
-            await asyncio.sleep(0.02)
+        while len(lines(tmp_path, "asked")) < count:
+            time.sleep(0.02)
         for one in store.pending():
             answered[one.arguments["call"]] = time.time()
             store.answer(one.id, allow=True, by="ann")
-            await asyncio.sleep(0.05)
-    await asyncio.to_thread(child.communicate, timeout=PATIENCE)
+            time.sleep(0.05)
+    child.communicate(timeout=PATIENCE)
     took = sorted(float(at) - answered[call] for call, at in lines(tmp_path, "ran"))
     assert len(took) == count
     p95 = took[int(count * 0.95)]

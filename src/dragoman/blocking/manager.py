@@ -100,9 +100,8 @@ class McpManager(ManagerInThread):
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
             env: The environment that variables are read from and servers inherit; this process's by default.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
-            approvals: With `inbox`, a call that needs a yes waits in the inbox of the user, where any process
-                of the user can answer, while `handlers.approval` asks; the configuration can turn it off. By
-                default as configured, and `off` if the configuration does not say.
+            approvals: With `inbox`, a call that needs a yes waits in the user's inbox while `handlers.approval`
+                asks; the configuration can turn that off. By default as configured, else `off`.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -168,7 +167,7 @@ class McpManager(ManagerInThread):
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
             users: How many users may be connected.
-            approvals: Whether calls wait in the inbox.
+            approvals: Where calls wait.
 
         Raises:
             ConfigError: The profile or a host is unknown, or the named file does not exist.

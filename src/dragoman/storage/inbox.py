@@ -329,8 +329,7 @@ class InboxStore:
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
-            # What is removed is overwritten. A crash of the machine may lose the last commits: that of a caller
-            # that has ended with it, or an answer.
+            # What is removed is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
