@@ -72,6 +72,10 @@ COMMANDS = {
         "dragoman.cli.commands.trust:trust",
         "Show, approve and revoke trust; pin versions.",
     ),
+    "approvals": (
+        "dragoman.cli.commands.approvals:approvals",
+        "List, show and answer calls that wait for a yes.",
+    ),
     "login": ("dragoman.cli.commands.login:login", "Log in to a server."),
     "logout": ("dragoman.cli.commands.login:logout", "Delete the saved login of a server."),
     "completion": ("dragoman.cli.options:completion", "Print the completion script for your shell."),

@@ -92,9 +92,15 @@ def _rule(request: PolicyRequest, covers: Always, mask: Callable[[str], str]) ->
     if covers == "tool":
         return allowing(request.server, request.tool)
     given = dict(request.arguments)
-    is_plain = given and "*" not in given and all(type(one) in (str, int, float, bool) for one in given.values())
+    is_plain = (
+        given and "*" not in given and all(type(one) in (str, int, float, bool) for one in given.values())
+    )
     texts = [*given, *(one for one in given.values() if isinstance(one, str))]
-    if not is_plain or mask_arguments(given, limit=sys.maxsize) != given or any(mask(one) != one for one in texts):
+    if (
+        not is_plain
+        or mask_arguments(given, limit=sys.maxsize) != given
+        or any(mask(one) != one for one in texts)
+    ):
         return None
     return allowing(request.server, request.tool, given)
 

@@ -324,7 +324,7 @@ class Parts:
         )
 
     def _offered_rules(self, request: PolicyRequest) -> Sequence[AlwaysRule]:
-        """Return the rules that a person can choose with a yes; those of a program are not its users' to write."""
+        """Return the rules that a person can choose with a yes; a user of a program writes none."""
         if self.user:
             return ()
         from dragoman.config.rules import always_rules, rules_file  # With the writer of files, as above.

@@ -25,9 +25,9 @@ class TrustDecisions:
         self._parts = parts
 
     def pending(self) -> list[PendingApproval]:
-        """Return the calls that wait for an answer, the oldest first; also those of the user's other programs.
+        """Return the calls that wait, the oldest first; also those of the user's other programs.
 
-        It reads a file; in a busy event loop, `await asyncio.to_thread(mcp.trust.pending)` does not hold it up.
+        It reads a file: a program with a busy event loop calls it in a thread.
 
         Raises:
             DragomanError: The inbox cannot be read.

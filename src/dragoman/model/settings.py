@@ -126,8 +126,8 @@ class Settings(Struct, kw_only=True):
     approvals: Annotated[
         Literal["inbox", "off"] | None,
         Key(
-            "where a call waits that a rule asks about: in the [inbox](approvals.md), or nowhere (`off`): then "
-            "it is denied if no person can be asked",
+            "where a call waits that a rule asks about: in the [inbox](approvals.md), or nowhere (`off`); it "
+            "is then denied if no person can be asked",
             unless_given="`inbox` for `serve`, the daemon and the session, `off` for the library",
         ),
     ] = None

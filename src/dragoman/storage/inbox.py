@@ -80,9 +80,7 @@ CREATE INDEX entries_owner ON entries(state, owner);
 CREATE INDEX entries_subject ON entries(subject);
 CREATE INDEX entries_answered ON entries(answered_at);
 """
-_DECIDE = (
-    "UPDATE entries SET state = ?, answered_at = ?, answered_by = ?, arguments = '{}', always = '[]'"
-)
+_DECIDE = "UPDATE entries SET state = ?, answered_at = ?, answered_by = ?, arguments = '{}', always = '[]'"
 
 
 class InboxStore:
@@ -100,6 +98,8 @@ class InboxStore:
         self._connection: sqlite3.Connection | None = None
         self._owner = ""
         self._held: FileLock | None = None
+        self._resumed: set[str] = set()
+        """The entries that were taken over from a paused caller."""
         self._pruned = 0.0
 
     def __enter__(self) -> Self:
@@ -194,7 +194,7 @@ class InboxStore:
         """
         shown = _encoded(entry.arguments)
         if len(shown) > MAX_BYTES:
-            msg = f"the arguments of `{entry.tool}` are too large to be shown to a person ({len(shown):,} bytes)"
+            msg = f"the arguments of `{entry.tool}` are too large to be shown: {len(shown):,} bytes"
             raise ApprovalError(msg, hint="send less, or have a rule allow it")
         with self._changing() as db:
             self._own()
@@ -202,6 +202,7 @@ class InboxStore:
             where = " WHERE subject = ? AND owner = '' AND state IN ('pending', 'approved', 'denied')"
             if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject):
                 db.execute("UPDATE entries SET owner = ? WHERE id = ?", (self._owner, paused[0].id))
+                self._resumed.add(paused[0].id)
                 return paused[0]
             self._check_room(db, entry)
             made = entry.replace(id=secrets.token_hex(5))
@@ -218,8 +219,10 @@ class InboxStore:
         return self.get(identifier)
 
     def claim(self, identifier: str) -> bool:
-        """Take an approved entry of this process, once: after a yes here its call is sent, otherwise never."""
-        with self._changing() as db:
+        """Take an approved entry of this process, once; after `False` its call is never sent."""
+        # After a crash of the machine, another process could take what a paused caller left: it must not be
+        # approved again then.
+        with self._changing(is_durable=identifier in self._resumed) as db:
             changed = db.execute(
                 "UPDATE entries SET state = 'sent' WHERE id = ? AND state = 'approved' AND owner = ?",
                 (identifier, self._owner),
@@ -242,9 +245,7 @@ class InboxStore:
     def pause(self, identifier: str) -> None:
         """Keep an entry for its caller, who comes back with the same call, perhaps in another process."""
         with self._changing() as db:
-            db.execute(
-                "UPDATE entries SET owner = '' WHERE id = ? AND owner = ?", (identifier, self._owner)
-            )
+            db.execute("UPDATE entries SET owner = '' WHERE id = ? AND owner = ?", (identifier, self._owner))
 
     def version(self) -> int:
         """Return a number that changes when another process has changed the inbox; for frequent use."""
@@ -280,14 +281,23 @@ class InboxStore:
     # Inside
 
     @contextmanager
-    def _changing(self) -> Generator[sqlite3.Connection]:
-        """Do everything in one transaction that no other process writes beside."""
+    def _changing(self, *, is_durable: bool = False) -> Generator[sqlite3.Connection]:
+        """Do everything in one transaction that no other process writes beside.
+
+        Args:
+            is_durable: Whether it has to survive a crash of the machine, which takes much longer.
+        """
         with self._lock:
             try:
                 db = self._open()
+                db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 db.execute("BEGIN IMMEDIATE")
                 try:
                     yield db
+                except ApprovalError:
+                    # What is refused changes nothing, and what has run out of time meanwhile stays ended.
+                    db.execute("COMMIT")
+                    raise
                 except BaseException:
                     db.execute("ROLLBACK")
                     raise
@@ -319,8 +329,7 @@ class InboxStore:
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
-            # What is removed is overwritten. Every commit reaches the disk (SQLite's `synchronous = FULL`), so
-            # that no crash of the machine lets an approved call be taken twice.
+            # What is removed is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
@@ -357,8 +366,8 @@ class InboxStore:
             return
         self._pruned = now
         db.execute(
-            "DELETE FROM entries WHERE state NOT IN ('pending', 'approved') AND (answered_at < ? OR number <= "
-            "(SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?))",
+            "DELETE FROM entries WHERE state NOT IN ('pending', 'approved') AND (answered_at < ? "
+            "OR number <= (SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?))",
             (now - KEEP_SECONDS, MAX_DECIDED),
         )
 
@@ -391,13 +400,18 @@ class InboxStore:
 
 
 def _row(entry: PendingApproval) -> dict[str, Any]:
-    fields = {name: getattr(entry, name) for name in _COLUMNS}
-    return {**fields, **{name: _encoded(fields[name]) for name in _JSON}}
+    fields = {name: _storable(getattr(entry, name)) for name in _COLUMNS}
+    return {**fields, **{name: _encoded(getattr(entry, name)) for name in _JSON}}
 
 
 def _entry(row: Mapping[str, Any]) -> PendingApproval:
     fields = {**row, **{name: json.loads(row[name]) for name in _JSON}}
     return msgspec.convert(fields, PendingApproval)
+
+
+def _storable(value: Any) -> Any:
+    """Return a value with lone surrogates escaped, which SQLite cannot store."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _encoded(value: object) -> str:

@@ -110,7 +110,9 @@ class InboxWatch:
                 version = self._stores[folder].version()
                 if version == self._versions.get(folder):
                     continue
-                found = self._stores[folder].decided([one for one, tell in waiting.items() if tell is not None])
+                found = self._stores[folder].decided(
+                    [one for one, tell in waiting.items() if tell is not None]
+                )
                 self._versions[folder] = version
             except Exception:
                 # Answers cannot be seen; what waits ends by its time limit.

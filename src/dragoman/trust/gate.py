@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import (
@@ -114,7 +115,7 @@ class Gate:
             default_trust: The trust of servers that do not set `trust`.
             approvals: Opens the user's approvals; required unless the project is trusted.
             inbox: Makes the inbox in which calls wait for a person, when the first has to.
-            uses_inbox: Whether there is an inbox; by default as configured. The configuration can turn it off.
+            uses_inbox: Whether there is one, unless the configuration turns it off; by default as configured.
             offers: Returns the rules that a person can have written together with a yes.
             program: For the gate of one user of a program: the program's own. Its rules hold too.
             user: The id of that user.
@@ -504,9 +505,9 @@ class Gate:
         if decision.action == "allow":
             return False
         own_name = request.tool if request.kind == "tool" else ""
-        names = {"tool": name, "server": request.server, "own_name": own_name}
+        denied = partial(denial, tool=name, server=request.server, own_name=own_name)
         if decision.action == "deny":
-            raise denial(decision, **names)
+            raise denied(decision)
         question = CallRequest(
             server=request.server,
             tool=name,
@@ -525,15 +526,15 @@ class Gate:
         else:
             said = None if entry.state == "expired" else entry.state == "approved"
         if not said:
-            raise denial(decision, **names, asked=said is not None, entry=entry)
+            raise denied(decision, asked=said is not None, entry=entry)
         # The rules may have changed while the person was asked.
         decision = self._decide(request, ask=ask)
         if decision.action == "deny":
             if entry is not None and self._inbox is not None:
                 await self._inbox.refuse(entry, decision.label)
-            raise denial(decision, **names)
+            raise denied(decision)
         if entry is not None and not (self._inbox is not None and await self._inbox.claim(entry)):
-            raise denial(decision, **names, asked=True, entry=entry)
+            raise denied(decision, asked=True, entry=entry)
         return True
 
     async def _wait_in_inbox(

@@ -27,7 +27,6 @@ from dragoman.trust.masking import mask_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from concurrent.futures import Future
 
     from dragoman.events import Event
     from dragoman.model import AlwaysRule, ApprovalState, CallRequest, ProgressHandler
@@ -115,7 +114,7 @@ class Inbox:
                 caller=caller,
                 asked_at=now,
                 expires_at=now + seconds,
-                always=always(),
+                always=list(always()),
             )
             entry = store.ask(made, self._subject(request, caller))
             self._watch.hold(self._folder, entry.id, _teller(decided))
@@ -131,7 +130,7 @@ class Inbox:
             logger.warning("%s: `%s` cannot wait in the inbox: %s", request.server, request.tool, exc)
             return None
         if entry.state != "pending":  # It was answered while its caller had paused.
-            return await self._noted(entry)
+            return await self._noted(await self._resumed(entry, handler))
         self._publish(ApprovalRequested(server=entry.server, approval=entry))
         try:
             found = await self._first_answer(entry, decided, handler, report)
@@ -140,10 +139,10 @@ class Inbox:
             raise
         except (DragomanError, OSError) as exc:
             logger.warning("%s: `%s` is denied: %s", entry.server, entry.tool, exc)
-            self._give_up(entry)
+            await self._give_up(entry)
             return entry.replace(state="denied")
         except BaseException:
-            self._give_up(entry)
+            await self._give_up(entry)
             raise
         return await self._noted(found.replace(always=entry.always))
 
@@ -166,6 +165,25 @@ class Inbox:
         """End an approved entry that is not sent after all."""
         with suppress(DragomanError, OSError):
             await self._run(lambda store: self._end(store, entry.id, "denied", by))
+
+    async def _resumed(
+        self, entry: PendingApproval, handler: Callable[[], Awaitable[bool | None]] | None
+    ) -> PendingApproval:
+        """Return an answered entry, unless the caller comes back with a no: nothing was sent yet."""
+        asked = None if handler is None or entry.state != "approved" else asyncio.ensure_future(handler())
+        if asked is not None:
+            try:
+                await asyncio.wait({asked})
+                said = _said(asked, entry)
+            except CallDeniedError:  # It is asked, and has not answered.
+                said = None
+            except BaseException:
+                asked.cancel()
+                await self._give_up(entry)
+                raise
+            if said is False:
+                return await self._run(lambda store: store.end(entry.id, "denied", CALLER))
+        return entry
 
     async def _first_answer(
         self,
@@ -216,8 +234,9 @@ class Inbox:
         self._publish(ApprovalAnswered(server=entry.server, approval=entry))
         return entry
 
-    def _give_up(self, entry: PendingApproval) -> None:
-        self._watch.run(self._folder, lambda store: self._end(store, entry.id, "abandoned"))
+    async def _give_up(self, entry: PendingApproval) -> None:
+        job = asyncio.ensure_future(self._run(lambda store: self._end(store, entry.id, "abandoned")))
+        await asyncio.wait({job}, timeout=WITHDRAW_SECONDS)
         self._publish(ApprovalAnswered(server=entry.server, approval=entry.replace(state="abandoned")))
 
     def _end(self, store: InboxStore, identifier: str, state: ApprovalState, by: str = "") -> None:
@@ -233,7 +252,7 @@ class Inbox:
             self._watch.release(self._folder, identifier)
 
     def _run(self, job: Callable[[InboxStore], Any]) -> Awaitable[Any]:
-        return asyncio.wrap_future(cast("Future[Any]", self._watch.run(self._folder, job)))
+        return asyncio.wrap_future(self._watch.run(self._folder, job))
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -246,7 +265,7 @@ class Inbox:
         return value
 
     def _subject(self, request: CallRequest, caller: ApprovalCaller) -> str:
-        """Return what is equal for the same call of the same caller only; nobody can compute it from outside."""
+        """Return what is equal for the same call of the same caller only, and that no other can compute."""
         who = [caller.user, caller.principal, caller.client]
         about = [*who, request.kind, request.server, request.original_name, request.arguments]
         text = json.dumps(about, sort_keys=True, default=repr)
@@ -296,5 +315,3 @@ async def _tell(report: ProgressHandler, turn: int, message: str) -> None:
     outcome = report(turn * 1e-6, None, message)
     if inspect.isawaitable(outcome):
         await outcome
-
-

@@ -151,7 +151,8 @@ async def _open(
     setup: dict[str, Any] = {
         "handlers": _handlers(consent, lambda: talks[0].provider, has_model=provider is not None),
         "call_log": options.load().call_log is not False,
-        "approvals": "inbox",
+        # In a pipe no one watches: a call that no rule allows is denied at once.
+        "approvals": "inbox" if consent is not None else None,
         "default_trust": "ask" if consent is not None else "warn",
     }
     if options.server is not None:
