@@ -68,7 +68,15 @@ MARKUP = (
 SIGNS = (
     *("\u202egnp.exe", "\u200b\u200b\u200b", "\u2066\u2067\u2068", "\x1b[2J\x1b]0;x\x07", "\0\0", "\r\n\r\n"),
     *("\ud800", "\uffff", "a\u0301" * 200, "W" * 5000, "長" * 3000, "🏳️‍🌈" * 300, "\u3164" * 50, " " * 4000),
-    *("__proto__", "constructor", "toString", "#/logs/../..", "?x=1&y=2", "%2e%2e%2f", "\\u003cscript\\u003e"),
+    *(
+        "__proto__",
+        "constructor",
+        "toString",
+        "#/logs/../..",
+        "?x=1&y=2",
+        "%2e%2e%2f",
+        "\\u003cscript\\u003e",
+    ),
 )
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"}}}
 HOSTILE = [f"{sign}{markup}" for markup, sign in itertools.product(MARKUP, ("", *SIGNS))][:200]
@@ -174,9 +182,7 @@ async def test_a_large_fleet_is_shown_at_once_and_stays_fluent(tmp_path: Path, p
         # A second visit, as every visit but the first of a day.
         await page.go(f"{origin}/#/fleet")
         await page.until(f"document.querySelectorAll('.card').length === {SERVERS}")
-        painted = await page.run(
-            "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
-        )
+        painted = await page.run("performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000")
         shown = await page.run("performance.now() / 1000")
         proof.record(first_paint=round(painted, 3), fleet_shown=round(shown, 3))
         assert painted <= FIRST_PAINT
@@ -185,7 +191,7 @@ async def test_a_large_fleet_is_shown_at_once_and_stays_fluent(tmp_path: Path, p
             "(one) => window.long.push(one.duration / 1000))).observe({entryTypes: ['longtask']})"
         )
         await show(page, "tools")
-        await page.until(f"document.querySelector('.count, .master p').innerText.startsWith('10,000')")
+        await page.until("document.querySelector('.count, .master p').innerText.startsWith('10,000')")
         await page.run("window.long.length = 0")
         words = "thing 17 of 4"
         for end in range(1, len(words) + 1):
@@ -233,7 +239,9 @@ async def _delays(page: Page, mcp: McpManager) -> list[float]:
     ended: dict[str, float] = {}
 
     async def one(number: int) -> None:
-        result = await mcp.call(f"mcp_server-{number % SERVERS:02}_tool_{number % TOOLS:03}", {"count": number})
+        result = await mcp.call(
+            f"mcp_server-{number % SERVERS:02}_tool_{number % TOOLS:03}", {"count": number}
+        )
         ended[result.call_id] = time.time()
 
     loop = asyncio.get_running_loop()
@@ -355,12 +363,16 @@ async def _arrange(page: Page, view: str) -> None:
             await page.until("document.querySelector('.detail pre')")
         case "fleet/open":
             await show(page, "fleet")
-            await page.run("document.querySelectorAll('.fold[aria-expanded=false]').forEach((one) => one.click())")
+            await page.run(
+                "document.querySelectorAll('.fold[aria-expanded=false]').forEach((one) => one.click())"
+            )
             await page.until("document.querySelector('.card dl')")
         case "tools/called":
             await show(page, "tools/mcp_notes_add")
             await page.until("document.querySelector('form .fields input')")
-            await page.type("form .raw textarea", '{"text": "milk", "tags": ["a"], "number": 12345678901234567890}')
+            await page.type(
+                "form .raw textarea", '{"text": "milk", "tags": ["a"], "number": 12345678901234567890}'
+            )
             await page.click("Call", "form")
             await page.click("Call", "dialog")
             await page.until("document.querySelector('.result')")

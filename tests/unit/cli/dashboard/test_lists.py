@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.text import Text
+
 
 from dragoman.cli.dashboard.lists import server_cells, spark, summary, took
 from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.diagnosis.fleet import read_server
 from dragoman.model import ServerState, ServerStatus
 from dragoman.observe.metrics import Metrics, ServerMetrics
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 pytestmark = pytest.mark.requirement("otter-later.visual")
 
