@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-
 from dragoman.cli.dashboard.lists import server_cells, spark, summary, took
 from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.diagnosis.fleet import read_server
