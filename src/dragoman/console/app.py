@@ -208,12 +208,13 @@ class ConsoleApp:
     # Who it is
 
     async def _log_in(self, http: GatewayRequest) -> Response:
-        self.sessions.check_tries()
         token = (await _body(http)).get("token")
         if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN_CHARS:
             raise Refused(401, "no token")
         user, kept = "", None
         if not self.sessions.redeem(token):
+            # After the links: whoever guesses must not lock out the person who has one.
+            self.sessions.check_tries()
             if self._entrance is None:
                 self.sessions.note_wrong()
                 raise Refused(401, "this link was used already, or is too old")

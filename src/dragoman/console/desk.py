@@ -78,15 +78,16 @@ class Desk:
 
     async def fleet(self) -> dict[str, Any]:
         """Return every server, the broken entries, and the numbers of all."""
-        statuses, metrics, settings = self.mcp.status(), self.mcp.metrics(), self.mcp.settings
-        logged = await self._count()
+        statuses, settings = self.mcp.status(), self.mcp.settings
+        metrics = self.parts.metrics.read(time.monotonic(), by_tool=False)
+        logged, tokens = await self._count(), self._definition_tokens()
         rows: list[dict[str, Any]] = []
         for name, status in statuses.items():
             spec = self.parts.supervisors[name].spec
             one = read_server(status, metrics.get(name), spec=spec, is_on=spec.enabled and settings.enabled)
             row = self._row(one)
             row["share"] = spec.share
-            row["tokens"] = self._definition_tokens(name)
+            row["tokens"] = tokens.get(name, 0)
             row["logged"] = logged.get(name, 0)
             row["changes"] = len(self.mcp.trust.changes(name))
             if self.is_operator:
@@ -134,14 +135,19 @@ class Desk:
         found = self.mcp.logs(name, min(lines, MOST_LOG_LINES))
         return {"server": shown(name), "lines": [shown(line) for line in found]}
 
-    def _definition_tokens(self, server: str) -> int:
-        tools = [tool for tool in self.mcp.registry if tool.server == server and tool.source == "mcp"]
-        names = tuple(tool.name for tool in tools)
-        known = self._tokens.get(server)
-        if known is None or known[0] != names:
-            text = "".join(f"{one.name}{one.description}{_text_of(one.input_schema)}" for one in tools)
-            known = self._tokens[server] = names, estimate_tokens(text)
-        return known[1]
+    def _definition_tokens(self) -> dict[str, int]:
+        """Return what the definitions of each server cost; those that did not change are not read again."""
+        offered: dict[str, list[ToolDef]] = {}
+        for tool in self.mcp.registry:
+            if tool.source == "mcp":
+                offered.setdefault(tool.server, []).append(tool)
+        for server, tools in offered.items():
+            names = tuple(tool.name for tool in tools)
+            known = self._tokens.get(server)
+            if known is None or known[0] != names:
+                text = "".join(f"{one.name}{one.description}{_text_of(one.input_schema)}" for one in tools)
+                self._tokens[server] = names, estimate_tokens(text)
+        return {server: self._tokens[server][1] for server in offered}
 
     async def _count(self) -> dict[str, int]:
         """Return the calls of each server in the log in the last days."""

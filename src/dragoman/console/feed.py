@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 PAUSE = 0.1
 """Seconds in which events are collected for one message."""
-KEPT = 600
-"""Messages that are kept for pages that come back: those of a minute at least."""
+KEPT = 200
+"""Messages that are kept for pages that come back: those of twenty seconds at least."""
 MOST_CALLS = 100
 """Calls in one message; `skipped` counts the others."""
 PING_SECONDS = 15.0
@@ -152,15 +152,17 @@ class Feed:
 
     async def _listen(self, subscription: Subscription) -> None:
         async for event in subscription:
-            self._take(event)
+            # The others wait in the subscription: a task that wakes for each would cost as much as the calls.
+            await asyncio.sleep(PAUSE)
+            now = time.time()
+            self._take(event, now)
             for more in subscription.take():
-                self._take(more)
-            self._due.set()
+                self._take(more, now)
+            self._flush()
         self._closed = True
         self._announce()
 
-    def _take(self, event: Event) -> None:
-        now = time.time()
+    def _take(self, event: Event, now: float) -> None:
         match event:
             case CallStarted():
                 self.calls.begin(event, now)
@@ -196,23 +198,29 @@ class Feed:
             await self._due.wait()
             await asyncio.sleep(PAUSE)
             self._due.clear()
-            dirty, self._dirty = list(self._dirty), {}
-            servers, self._servers = sorted(self._servers), set()
-            entries = [entry for one in dirty[-MOST_CALLS:] if (entry := self.calls.get(one)) is not None]
-            # A call is metered by its server, whose numbers are then others.
-            metered = sorted({entry.server for entry in entries} - {""})
-            data: dict[str, Any] = {
-                "servers": [shown(one) for one in servers],
-                "metered": [shown(one) for one in metered],
-                "calls": [call_row(entry) for entry in entries],
-                "skipped": max(0, len(dirty) - MOST_CALLS),
-                "reloaded": self._is_reloaded,
-                "inbox": self._has_inbox_news,
-            }
-            self._is_reloaded = self._has_inbox_news = False
-            self._number += 1
-            self._kept.append((self._number, self._message("news", data, self._number)))
-            self._announce()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Make one message of all that has changed."""
+        if not (self._dirty or self._servers or self._is_reloaded or self._has_inbox_news):
+            return
+        dirty, self._dirty = list(self._dirty), {}
+        servers, self._servers = sorted(self._servers), set()
+        entries = [entry for one in dirty[-MOST_CALLS:] if (entry := self.calls.get(one)) is not None]
+        # A call is metered by its server, whose numbers are then others.
+        metered = sorted({entry.server for entry in entries} - {""})
+        data: dict[str, Any] = {
+            "servers": [shown(one) for one in servers],
+            "metered": [shown(one) for one in metered],
+            "calls": [call_row(entry) for entry in entries],
+            "skipped": max(0, len(dirty) - MOST_CALLS),
+            "reloaded": self._is_reloaded,
+            "inbox": self._has_inbox_news,
+        }
+        self._is_reloaded = self._has_inbox_news = False
+        self._number += 1
+        self._kept.append((self._number, self._message("news", data, self._number)))
+        self._announce()
 
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -13,7 +13,7 @@ from tests.unit.console.visiting import ORIGIN, Visitor, notes, visiting
 from tests.waiting import until
 
 from dragoman.console.app import COOKIE, HEADERS, KEY_HEADER, ConsoleApp
-from dragoman.events import ApprovalRequested
+from dragoman.events import ApprovalRequested, DefinitionsChanged
 from dragoman.gateway.app import asgi_app
 from dragoman.manager.manager import McpManager, parts_of
 from dragoman.model import ServerSpec, Stdio
@@ -202,6 +202,7 @@ async def test_guessing_ends_after_some_tries() -> None:
     async with visiting() as page:
         codes = [(await page.enter(f"guess-{number}")).status_code for number in range(25)]
         assert codes == [401] * 20 + [429] * 5
+        assert (await page.enter()).status_code == 200
         for token in ("", None, 5, "x" * 100_000):
             response = await page.client.post("api/session", json={"token": token})
             assert response.status_code in (401, 429)
@@ -369,6 +370,66 @@ async def test_a_call_that_a_rule_asks_about_is_answered_in_the_page() -> None:
             assert (second.status_code, "the console" in second.text) == (409, True)
             assert (await calling)[-1]["result"]["error_code"] == code
     assert len(server.calls) == 1
+
+
+async def test_changed_definitions_are_approved_as_they_were_shown() -> None:
+    server = notes()
+    async with visiting(server, default_trust="ask") as page:
+        assert await page.get("api/trust") == {"changes": [], "entries": []}
+        events = page.app._mcp.events()
+
+        @server.tool
+        def burn(everything: bool) -> str:
+            """Burn every note. <b>Now</b>"""
+            return str(everything)
+
+        await until(events, DefinitionsChanged)
+        (change,) = (await page.get("api/trust"))["changes"]
+        assert (change["server"], change["is_withheld"]) == ("notes", True)
+        assert any("burn" in line for line in change["texts"])
+        assert (await page.get("api/fleet"))["servers"][0]["changes"] == 1
+        path = "api/trust/notes/changes"
+        for wrong in ({"fingerprint": "x"}, {"fingerprint": ""}):
+            assert (await page.post(path, wrong)).status_code == 409
+        for nothing in ({}, {"fingerprint": None}, {"fingerprint": 5}):
+            assert (await page.post(path, nothing)).status_code == 404
+        assert page.app._mcp.registry.find("mcp_notes_burn") is None
+        assert (await page.post(path, {"fingerprint": change["fingerprint"]})).status_code == 200
+        assert page.app._mcp.registry.find("mcp_notes_burn") is not None
+        assert (await page.get("api/trust"))["changes"] == []
+
+
+async def test_a_server_of_a_project_is_approved_as_it_was_shown_and_starts(tmp_path: Path) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text("import sys\nsys.exit('not yet')\n", "utf-8")
+    entry = {"command": "python3", "args": [str(script)]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": entry}}), "utf-8")
+    async with McpManager.from_config(root=tmp_path) as mcp, visitor_of(mcp) as page:
+        await mcp.wait_ready()
+        (row,) = (await page.get("api/fleet"))["servers"]
+        assert (row["word"], row["next_step"]) == ("not approved", "dragoman trust approve theirs")
+        (shown,) = (await page.get("api/trust"))["entries"]
+        assert (shown["server"], shown["state"]) == ("theirs", "new")
+        assert str(script) in shown["text"]
+        path = "api/trust/theirs/entry"
+        assert (await page.post(path, {"fingerprint": "0" * 64})).status_code == 409
+        assert (
+            await page.post("api/trust/other/entry", {"fingerprint": shown["fingerprint"]})
+        ).status_code == 409
+        # What it runs is another program now: the approval is of the one that was shown.
+        script.write_text("import sys\nsys.exit('something else')\n", "utf-8")
+        assert (await page.post(path, {"fingerprint": shown["fingerprint"]})).json()["state"] != "ready"
+        (row,) = (await page.get("api/fleet"))["servers"]
+        assert row["word"] == "not approved"
+        (changed,) = (await page.get("api/trust"))["entries"]
+        assert changed["state"] == "changed"
+        assert changed["fingerprint"] != shown["fingerprint"]
+        assert (await page.post(path, {"fingerprint": shown["fingerprint"]})).status_code == 409
+        assert (await page.post(path, {"fingerprint": changed["fingerprint"]})).status_code == 200
+        (row,) = (await page.get("api/fleet"))["servers"]
+        assert "something else" in row["cause"]
+        (now,) = (await page.get("api/trust"))["entries"]
+        assert now["state"] == "approved"
 
 
 async def test_a_user_of_the_gateway_sees_own_calls_and_nothing_of_the_machine(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ function logIn(message) {
 
 /** Read the view again, without the words of its address. */
 const reload = soon(() => load(), 50);
-const reloadLater = soon(() => load(), 1000);
+const reloadLater = soon(() => load(), 2000);
 const recount = soon(async () => {
   try {
     const { pending } = await get("inbox");
