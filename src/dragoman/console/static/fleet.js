@@ -81,7 +81,7 @@ export class Fleet {
       row.sandbox ? `${t("sandbox")} ${row.sandbox}` : "",
       row.share ? t("shared") : "",
       row.tokens ? `${t("definitions cost")} ${kilo(row.tokens)} ${t("tokens")}` : "",
-      `${count(row.logged ?? 0)} ${t("calls in days", this.data.days)}`,
+      row.state === "broken" ? "" : t("{0} calls in {1} days", count(row.logged ?? 0), this.data.days),
     ].filter(Boolean);
     return h(
       "li",

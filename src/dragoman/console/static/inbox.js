@@ -40,7 +40,7 @@ export class Inbox {
 
   tick() {
     const now = Date.now() / 1000 - (this.late ?? 0);
-    for (const node of this.list.querySelectorAll("[data-until]")) node.textContent = `${span(Math.max(0, Number(node.dataset.until) - now))} ${t("left")}`;
+    for (const node of this.list.querySelectorAll("[data-until]")) node.textContent = t("{0} left", span(Math.max(0, Number(node.dataset.until) - now)));
   }
 
   card(one) {

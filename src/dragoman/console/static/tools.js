@@ -157,7 +157,11 @@ class ToolView {
     this.stop.hidden = false;
     const bar = h("progress", { "aria-label": t("Progress") });
     const line = h("span", { class: "dim" }, t("running"));
-    fill(this.outcome, bar, " ", line);
+    const inbox = h("a", { href: "#/inbox", target: "_blank", hidden: true }, t("calls wait in the inbox"));
+    const wait = (event) => (inbox.hidden = !event.detail);
+    window.addEventListener("waiting", wait);
+    fill(this.outcome, bar, " ", line, " ", inbox);
+    this.outcome.scrollIntoView({ block: "nearest" });
     try {
       const body = `{"tool":${JSON.stringify(this.tool.name)},"arguments":${text}}`;
       const onprogress = ({ done, total, message }) => {
@@ -170,6 +174,7 @@ class ToolView {
     } catch (error) {
       fill(this.outcome, h("p", { class: "bad" }, error.name === "AbortError" ? t("Cancelled.") : error.message));
     }
+    window.removeEventListener("waiting", wait);
     this.abort = null;
     this.stop.hidden = true;
     this.run.disabled = !this.fits;
