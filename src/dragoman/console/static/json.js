@@ -105,16 +105,6 @@ export function write(value, indent = "", inner = "") {
   return JSON.stringify(value);
 }
 
-/** Write a value as Python. */
-export function python(value) {
-  if (value instanceof Num) return value.raw;
-  if (value instanceof Map) return `{${[...value].map(([key, one]) => `${JSON.stringify(key)}: ${python(one)}`).join(", ")}}`;
-  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  return { true: "True", false: "False", null: "None" }[String(value)] && typeof value !== "string"
-    ? { true: "True", false: "False", null: "None" }[String(value)]
-    : JSON.stringify(value);
-}
-
 export const kindOf = (value) =>
   value === null ? "null"
   : value instanceof Num ? (isWhole(value.raw) ? "integer" : "number")

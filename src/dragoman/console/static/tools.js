@@ -3,7 +3,8 @@
 import { Rows, confirm, fill, h } from "./dom.js";
 import { call, get, place } from "./api.js";
 import { Form } from "./form.js";
-import { parse, python, write } from "./json.js";
+import { asCommand, asCurl, asPython } from "./copies.js";
+import { parse, write } from "./json.js";
 import { resultView } from "./result.js";
 import { copyButton, count, t } from "./words.js";
 
@@ -135,14 +136,14 @@ class ToolView {
   copy() {
     if (!this.copies || !this.form) return;
     const { name } = this.tool;
-    const text = write(this.form.value);
-    const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+    const { value } = this.form;
+    const base = this.about.gateway ? `${location.origin}${place.replace(/console\/$/, "")}mcp` : "";
     fill(
       this.copies,
       h("span", { class: "dim" }, `${t("Copy as")} `),
-      copyButton(`dragoman call ${shell(name)} ${shell(text)}`, "dragoman call"),
-      copyButton(`result = await mcp.call(${JSON.stringify(name)}, ${python(this.form.value)})`, "Python"),
-      copyButton(curl(this.about, name, text, shell), "curl"),
+      copyButton(asCommand(name, value), "dragoman call"),
+      copyButton(asPython(name, value), "Python"),
+      copyButton(asCurl(base, name, value), "curl"),
     );
   }
 
@@ -189,14 +190,3 @@ const pretty = (text) => {
     return text;
   }
 };
-
-/** Return a command that calls a tool at a gateway: this one, or one that `dragoman serve` starts. */
-function curl(about, name, text, shell) {
-  const base = about.gateway ? `${location.origin}${place.replace(/console\/$/, "")}mcp` : "http://127.0.0.1:8765/mcp";
-  const version = "2026-07-28";
-  const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"${version}","io.modelcontextprotocol/clientInfo":{"name":"curl","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`;
-  const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":${JSON.stringify(name)},"arguments":${text},${meta}}}`;
-  const headers = ["Content-Type: application/json", "Accept: application/json, text/event-stream", `MCP-Protocol-Version: ${version}`, "Mcp-Method: tools/call", `Mcp-Name: ${name}`];
-  const first = about.gateway ? "" : "# dragoman serve --http 8765\n";
-  return `${first}curl ${base} -H "Authorization: Bearer $DRAGOMAN_TOKEN" ${headers.map((one) => `-H ${shell(one)}`).join(" ")} -d ${shell(body)}`;
-}
