@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.unit.console.visiting import ORIGIN, Visitor, notes, visiting
+from tests.unit.console.visiting import ORIGIN, Visitor, notes, serving, visiting
 from tests.waiting import until
 
 from dragoman.console.app import COOKIE, HEADERS, KEY_HEADER, ConsoleApp
 from dragoman.events import ApprovalRequested, DefinitionsChanged
-from dragoman.gateway.app import asgi_app
+from dragoman.gateway.app import Guard, asgi_app
 from dragoman.manager.manager import McpManager, parts_of
 from dragoman.model import ServerSpec, Stdio
 
@@ -235,8 +235,6 @@ async def test_the_fleet_says_why_a_server_is_down_and_what_to_type() -> None:
 
 def visitor_of(mcp: McpManager) -> Any:
     from contextlib import asynccontextmanager
-
-    from dragoman.gateway.app import Guard
 
     @asynccontextmanager
     async def visit() -> Any:
@@ -491,3 +489,57 @@ async def test_a_gateway_without_tokens_lets_in_the_operator_alone() -> None:
             assert (await page.get("api/fleet"))["count"]["servers"] == 1
     finally:
         await app.close()
+
+
+async def test_progress_arrives_and_ending_the_request_cancels_the_call() -> None:
+    server = notes()
+    cancelled = asyncio.Event()
+
+    @server.tool
+    async def wait(steps: int) -> str:
+        """Wait for ever."""
+        try:
+            for step in range(steps):
+                server.current.progress(step + 1, steps, f"step {step + 1}")
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return ""
+
+    async with McpManager([server.spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        app = ConsoleApp(mcp, Guard(None, hosts=(), origins=()))
+        async with serving(app) as origin, httpx2.AsyncClient(base_url=f"{origin}/") as client:
+            page = Visitor(app, client)
+            await page.enter()
+            body = {"tool": "mcp_notes_wait", "arguments": {"steps": 3}}
+            headers = {KEY_HEADER: page.key}
+            found: list[dict[str, Any]] = []
+            async with client.stream("POST", "api/calls", json=body, headers=headers) as response:
+                async for line in response.aiter_lines():
+                    found.append(json.loads(line)["progress"])
+                    if len(found) == 3:
+                        break
+            assert found[-1] == {"done": 3, "total": 3, "message": "step 3"}
+            async with asyncio.timeout(10):
+                await cancelled.wait()
+            assert mcp.metrics()["notes"].in_flight == 0
+
+
+async def test_the_end_of_the_program_ends_the_streams_of_its_pages() -> None:
+    async with McpManager([notes().spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        app = ConsoleApp(mcp, Guard(None, hosts=(), origins=()))
+        async with httpx2.AsyncClient() as client:
+            async with serving(app) as origin:
+                page = Visitor(app, client)
+                page.client.base_url = httpx2.URL(f"{origin}/")
+                await page.enter()
+                headers = {KEY_HEADER: page.key, "Last-Event-ID": "x"}
+                context = client.stream("GET", "api/events", headers=headers)
+                response = await context.__aenter__()
+                lines = response.aiter_lines()
+                assert (await anext(lines)).startswith("id: ")
+            assert (await anext(lines)) == "event: resync"
+            assert [line async for line in lines][-1] == ""
+            await context.__aexit__(None, None, None)
