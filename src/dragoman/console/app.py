@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 1024 * 1024
 COOKIE = "dragoman-console"
+"""With the port, since a browser keeps the cookies of all ports of a host together."""
 KEY_HEADER = "x-console-key"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -170,12 +171,14 @@ class ConsoleApp:
         words = self._words(http.scope)
         if words == ["session"] and http.method == "POST":
             return await self._log_in(http)
-        cookie = _cookie_of(http.headers.get("cookie", ""))
+        cookie = _cookie_of(http)
         session = self.sessions.find(cookie, http.headers.get(KEY_HEADER, ""))
         if words == ["session"] and http.method == "DELETE":
             self.sessions.close(session)
             response = _json({"ended": True})
-            response.delete_cookie(COOKIE, path=f"{self._prefix}/", httponly=True, samesite="strict")
+            response.delete_cookie(
+                _cookie_name(http.scope), path=f"{self._prefix}/", httponly=True, samesite="strict"
+            )
             return response
         if http.method not in ("GET", "POST"):
             raise Refused(405, "only GET and POST")
@@ -227,7 +230,7 @@ class ConsoleApp:
         cookie, key = self.sessions.open(user, kept)
         response = _json({"key": key})
         response.set_cookie(
-            COOKIE,
+            _cookie_name(http.scope),
             cookie,
             path=f"{self._prefix}/",
             httponly=True,
@@ -394,10 +397,16 @@ def _check_same_origin(headers: Mapping[str, str]) -> None:
         raise Refused(403, "wrong origin")
 
 
-def _cookie_of(header: str) -> str:
-    for part in header.split(";"):
+def _cookie_name(scope: Scope) -> str:
+    server = scope.get("server")
+    return f"{COOKIE}-{server[1] if server else 0}"
+
+
+def _cookie_of(http: GatewayRequest) -> str:
+    wanted = _cookie_name(http.scope)
+    for part in http.headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value
     return ""
 

@@ -21,6 +21,7 @@ from dragoman.model import ServerSpec, Stdio
 if TYPE_CHECKING:
     from pathlib import Path
 
+NAME = f"{COOKIE}-8123"
 EVERYTHING = [
     *(("GET", f"api/{path}") for path in ("session", "fleet", "tools", "calls", "inbox", "trust", "tasks")),
     *(("GET", f"api/{path}") for path in ("users", "events", "servers/notes", "servers/notes/logs")),
@@ -55,8 +56,8 @@ async def test_nothing_is_shown_or_done_without_both_halves_of_a_session() -> No
             (
                 {KEY_HEADER: None},
                 {KEY_HEADER: "guess"},
-                {"Cookie": f"{COOKIE}=guess"},
-                {KEY_HEADER: page.client.cookies[COOKIE]},
+                {"Cookie": f"{NAME}=guess"},
+                {KEY_HEADER: page.client.cookies[NAME]},
             ),
         ):
             content = {} if method == "GET" else {"json": {}}
@@ -192,9 +193,9 @@ async def test_every_answer_has_the_headers_and_pages_load_from_here_alone() -> 
 
 async def test_after_the_log_out_nothing_works() -> None:
     async with visiting() as page:
-        cookie = page.client.cookies[COOKIE]
+        cookie = page.client.cookies[NAME]
         assert (await page.ask("DELETE", "api/session")).json() == {"ended": True}
-        response = await page.ask("GET", "api/fleet", headers={"Cookie": f"{COOKIE}={cookie}"})
+        response = await page.ask("GET", "api/fleet", headers={"Cookie": f"{NAME}={cookie}"})
         assert response.status_code == 401
 
 

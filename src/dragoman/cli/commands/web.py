@@ -13,6 +13,7 @@ from dragoman.cli.options import Options, common_options
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from dragoman.console.app import ConsoleApp
 
@@ -54,12 +55,14 @@ async def _web(options: Options, *, demo: bool, listen: str, hosts: tuple[str, .
         gateway = await late_import_module("dragoman.gateway.app")
         guard = gateway.Guard(None, hosts=[*hosts, *own_hosts(listener)], origins=())
         app: ConsoleApp = console.ConsoleApp(mcp, guard, read_only=read_only)
-        await serving.serve_http(app, listener, on_ready=lambda: announce(app, listener))
+        await serving.serve_http(app, listener, on_ready=lambda: announce(app, listener, hosts))
     return Exit.DONE
 
 
-def announce(app: ConsoleApp, listener: socket.socket) -> None:
+def announce(app: ConsoleApp, listener: socket.socket, hosts: Sequence[str]) -> None:
     """Say where the console is, with a link that works once."""
     host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
+        host = next((name for name in hosts if name != "*"), "127.0.0.1")
     origin = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     click.echo(f"console: {app.link(origin)}", err=True)
