@@ -35,13 +35,13 @@ from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from dragoman.call import CallContext
     from dragoman.events import Event
     from dragoman.manager.forward import Forward
     from dragoman.manager.users import Users
-    from dragoman.model import AlwaysRule, ServerSpec, Settings, Texts, ToolResult
+    from dragoman.model import AlwaysRule, PendingApproval, ServerSpec, Settings, Texts, ToolResult
     from dragoman.observe.call_log import CallLog
     from dragoman.server.observer import Room
     from dragoman.server.supervisor import Supervisor
@@ -310,8 +310,20 @@ class Parts:
         from dragoman.trust.inbox import Inbox  # With its database, once a call has to wait.
 
         return Inbox(
-            user=self.user, publish=self.bus.publish, mask=self.gate.redactor.mask, caller=self._caller
+            user=self.user,
+            publish=self.bus.publish,
+            mask=self.gate.redactor.mask,
+            caller=self._caller,
+            notify=self._webhook,
         )
+
+    def _webhook(self) -> Callable[[PendingApproval, str], Coroutine[Any, Any, None]] | None:
+        settings = self.settings.approval_webhook
+        if settings is None:
+            return None
+        from dragoman.manager.webhook import tell_webhook
+
+        return lambda entry, code: tell_webhook(settings, entry, code)
 
     def _caller(self) -> ApprovalCaller:
         client = current_caller.get()

@@ -218,6 +218,7 @@ class Gate:
         self._limits, self._project_limits = limits, with_project
         self._by_field = settings.by_field
         self._inputs = tuple(settings.inputs)
+        self.redactor.add((settings.approval_webhook or {}).values())
         for spec in settings.servers:
             self.redactor.add(spec_values(spec, on_disk=not self.needs_approval(spec)))
 
