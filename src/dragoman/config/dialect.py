@@ -378,14 +378,14 @@ def _setting(key: Key, value: Any) -> Any:
 
 def _webhook(value: Any) -> dict[str, str]:
     table = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    known = {"url", "secret", "public_url"}
-    if not {"url", "secret"} <= table.keys() <= known or not all(
+    known = {"address", "secret", "public_url"}
+    if not {"address", "secret"} <= table.keys() <= known or not all(
         isinstance(one, str) for one in table.values()
     ):
-        msg = "expected a table of texts: `url` and `secret`, perhaps `public_url`"
+        msg = "expected a table of texts: `address` and `secret`, perhaps `public_url`"
         raise ValueError(msg)
-    if not table["url"].startswith(("https://", "http://")) or len(table["secret"]) < SHORTEST_SECRET:
-        msg = f"`url` must be an address, and `secret` have at least {SHORTEST_SECRET} characters"
+    if not table["address"].startswith(("https://", "http://")) or len(table["secret"]) < SHORTEST_SECRET:
+        msg = f"`address` must be a URL, and `secret` have at least {SHORTEST_SECRET} characters"
         raise ValueError(msg)
     return table
 

@@ -46,7 +46,7 @@ def message(entry: PendingApproval, code: str, public_url: str) -> bytes:
 async def tell_webhook(settings: Mapping[str, str], entry: PendingApproval, code: str) -> None:
     """Send it, and try again if that fails; a webhook that cannot be reached is a warning."""
     aiohttp = await late_import_module("aiohttp")
-    url, body = settings["url"], message(entry, code, settings.get("public_url", ""))
+    url, body = settings["address"], message(entry, code, settings.get("public_url", ""))
     why = ""
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:

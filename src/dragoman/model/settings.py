@@ -137,7 +137,7 @@ class Settings(Struct, kw_only=True):
     approval_webhook: Annotated[
         Mapping[str, str] | None,
         Key(
-            "`url`, `secret` and `public_url`: the [webhook](approvals.md#a-webhook) that is told of "
+            "`address`, `secret` and `public_url`: the [webhook](approvals.md#a-webhook) that is told of "
             "each call that waits",
             mask="value",
             is_users_own=True,

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.waiting import PATIENCE
 
 from dragoman.errors import ApprovalError, CallDeniedError
 from dragoman.events import ApprovalAnswered, ApprovalRequested
-from dragoman.model import AlwaysRule, ApprovalCaller, CallRequest, Settings, Statement, ToolDef
+from dragoman.model import AlwaysRule, ApprovalCaller, CallRequest, Layers, Settings, Statement, ToolDef
 from dragoman.storage.inbox import InboxStore
 from dragoman.trust import inbox as inbox_module
 from dragoman.trust.gate import Gate
 from dragoman.trust.inbox import Inbox
+from dragoman.trust.layers import as_read, effective
 from dragoman.trust.masking import MASK
 
 if TYPE_CHECKING:
@@ -254,3 +255,42 @@ async def test_a_hundred_calls_wait_at_once(bench: Bench) -> None:
         bench.store.answer(one.id, allow=number % 2 == 0, by="ann")
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert [one is True for one in found] == [number % 2 == 0 for number in range(100)]
+
+
+WEBHOOK = {"address": "https://h.test/hook", "secret": "0123456789abcdef"}
+
+
+def files(**scopes: dict[str, Any]) -> Settings:
+    """Return the settings of files that say this."""
+    said = [
+        Statement(source=scope, scope=cast("Any", scope), key=key, data=data)
+        for scope, table in scopes.items()
+        for key, data in table.items()
+    ]
+    return as_read(Settings(layers=Layers(statements=said)))
+
+
+@pytest.mark.parametrize("is_approved", [False, True])
+def test_a_project_cannot_turn_it_on_or_name_a_webhook(is_approved: bool) -> None:
+    theirs = {"approvals": "inbox", "approval_timeout": 86_400.0, "approval_webhook": WEBHOOK}
+    mine = {"approvals": "off", "approval_timeout": 60.0}
+    for own in ({}, mine):
+        read = files(project=theirs, user=own)
+        found = effective(read, refused=(), trusts_settings=is_approved)
+        assert found.approval_webhook is None
+        if not is_approved:
+            assert (found.approvals, found.approval_timeout) == (
+                own.get("approvals"),
+                own.get("approval_timeout", 600.0),
+            )
+    both = effective(
+        files(project=theirs, user={"approval_webhook": WEBHOOK}), refused=(), trusts_settings=True
+    )
+    assert both.approval_webhook == WEBHOOK
+
+
+@pytest.mark.parametrize("said", [None, "inbox", "off"])
+@pytest.mark.parametrize("wanted", [None, True, False])
+def test_the_program_chooses_and_the_configuration_can_turn_it_off(said: Any, wanted: bool | None) -> None:
+    gate = Gate(Settings(approvals=said), inbox=Inbox, uses_inbox=wanted)
+    assert gate.has_inbox == (said != "off" and wanted is not False and (said == "inbox" or wanted is True))
