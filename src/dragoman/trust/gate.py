@@ -555,9 +555,9 @@ class Gate:
             always=lambda: self._offers(request),
             report=report,
         )
-        if entry is not None and entry.state == "approved" and entry.remembered is not None:
-            rule = next(one.rule for one in entry.always if one.covers == entry.remembered)
-            self._remembered += read_policy([rule], scope="user").rules
+        if entry is not None and entry.state == "approved":
+            chosen = [one.rule for one in entry.always if one.covers == entry.remembered]
+            self._remembered += read_policy(chosen, scope="user").rules
         return entry
 
     async def _confirmed(self, question: CallRequest, handler: ApprovalHandler) -> bool | None:

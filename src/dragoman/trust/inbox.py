@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.model import AlwaysRule, ApprovalState, CallRequest, ProgressHandler
     from dragoman.storage.inbox import InboxStore
+    from dragoman.storage.inbox_watch import InboxWatch
     from dragoman.trust.policy import Decision
 
     Notify: TypeAlias = Callable[[PendingApproval, str], Coroutine[Any, Any, None]]
@@ -72,7 +73,10 @@ class Inbox:
         self._mask = mask
         self._caller = caller
         self._notify = notify
-        self._watch = inbox_watch()
+
+    @property
+    def _watch(self) -> InboxWatch:
+        return inbox_watch()  # That of this process, which may have been forked.
 
     async def ask(
         self,

@@ -235,6 +235,16 @@ async def test_a_paused_call_is_resumed_by_its_caller_alone(bench: Bench) -> Non
     assert (await refused(asyncio.create_task(permit(gate)))).pending
 
 
+async def test_a_paused_call_whose_rule_was_chosen_goes_on(bench: Bench) -> None:
+    def pause(call: CallRequest) -> bool:
+        raise CallDeniedError("later", tool=call.tool, server=call.server, pending=True)
+
+    offered = [AlwaysRule(covers="tool", rule={"action": "allow", "tool": "rm"}, text="…", file="f")]
+    await refused(asyncio.create_task(permit(bench.gate(approval=pause, offers=lambda _: offered))))
+    bench.store.answer((await bench.requested()).id, allow=True, by="ann", always="tool")
+    assert await permit(bench.gate(approval=pause))
+
+
 async def test_what_cannot_be_stored_is_asked_as_without_an_inbox(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
