@@ -15,7 +15,6 @@ from starlette.responses import JSONResponse
 from dragoman.errors import ApprovalError, DragomanError
 from dragoman.gateway.http import RefusedError
 from dragoman.model import json_object
-from dragoman.storage.inbox import InboxStore, inbox_of_code
 from dragoman.trust.encoding import encoded
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ async def show(http: GatewayRequest, user: str) -> Response:
     identifier = http.path.removeprefix(PATH).strip("/")
 
     def read() -> Any:
+        from dragoman.storage.inbox import InboxStore  # With its database, in this thread.
+
         with InboxStore(user=user) as store:
             if identifier:
                 return store.get(identifier)
@@ -64,6 +65,8 @@ async def answer(http: GatewayRequest) -> Response:
         return JSONResponse({"error": 'the body must be {"code": "…", "allow": true or false}'}, 400)
 
     def work() -> PendingApproval:
+        from dragoman.storage.inbox import inbox_of_code  # As above.
+
         with inbox_of_code(code) as store:
             return store.answer(identifier, allow=allow, by=BY, code=code)
 

@@ -306,10 +306,10 @@ class Parts:
             return key
         return hashlib.sha256(f"{key}\n{self.user}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
-    def _open_inbox(self) -> Inbox:
-        from dragoman.trust.inbox import Inbox  # With its database, once a call has to wait.
-
-        return Inbox(
+    async def _open_inbox(self) -> Inbox:
+        # With its database, once a call has to wait.
+        module = await late_import_module("dragoman.trust.inbox")
+        return module.Inbox(
             user=self.user,
             publish=self.bus.publish,
             mask=self.gate.redactor.mask,

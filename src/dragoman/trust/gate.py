@@ -97,7 +97,7 @@ class Gate:
         publish: Callable[[Event], None] = lambda _: None,
         default_trust: Trust = "warn",
         approvals: Callable[[], Approvals] | None = None,
-        inbox: Callable[[], Inbox] | None = None,
+        inbox: Callable[[], Awaitable[Inbox]] | None = None,
         uses_inbox: bool | None = None,
         offers: Callable[[PolicyRequest], Sequence[AlwaysRule]] = lambda _: (),
         program: Gate | None = None,
@@ -545,8 +545,8 @@ class Gate:
         """Let a call wait for the first answer; return its entry, or `None` without an inbox."""
         if self._make_inbox is None or not self.has_inbox:
             return None
-        if self._inbox is None:
-            self._inbox = self._make_inbox()
+        made = self._inbox or await self._make_inbox()
+        self._inbox = self._inbox or made
         entry = await self._inbox.ask(
             question,
             decision,

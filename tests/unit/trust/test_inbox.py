@@ -35,8 +35,10 @@ class Bench:
         self.caller = ApprovalCaller(client="editor")
 
     def gate(self, policy: Any = ASK, *, settings: Settings | None = None, **more: Any) -> Gate:
-        own = Inbox(publish=self.events.put_nowait, caller=lambda: self.caller, mask=lambda text: text)
-        return Gate(settings, policy=policy, inbox=lambda: own, **{"uses_inbox": True, **more})
+        return Gate(settings, policy=policy, inbox=self.opened, **{"uses_inbox": True, **more})
+
+    async def opened(self) -> Inbox:
+        return Inbox(publish=self.events.put_nowait, caller=lambda: self.caller)
 
     async def requested(self) -> PendingApproval:
         event = await asyncio.wait_for(self.events.get(), PATIENCE)
@@ -302,5 +304,5 @@ def test_a_project_cannot_turn_it_on_or_name_a_webhook(is_approved: bool) -> Non
 @pytest.mark.parametrize("said", [None, "inbox", "off"])
 @pytest.mark.parametrize("wanted", [None, True, False])
 def test_the_program_chooses_and_the_configuration_can_turn_it_off(said: Any, wanted: bool | None) -> None:
-    gate = Gate(Settings(approvals=said), inbox=Inbox, uses_inbox=wanted)
+    gate = Gate(Settings(approvals=said), inbox=Bench().opened, uses_inbox=wanted)
     assert gate.has_inbox == (said != "off" and wanted is not False and (said == "inbox" or wanted is True))
