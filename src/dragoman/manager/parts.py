@@ -335,17 +335,22 @@ class Parts:
             process=os.getpid(),
         )
 
-    def _offered_rules(self, request: PolicyRequest) -> Sequence[AlwaysRule]:
+    def _offered_rules(self, request: PolicyRequest, place: str) -> Sequence[AlwaysRule]:
         """Return the rules that a person can choose with a yes; a user of a program writes none."""
         if self.user:
             return ()
-        from dragoman.config.rules import always_rules, rules_file  # With the writer of files, as above.
+        from dragoman.config.rules import (
+            always_rules,
+            asking_rule,
+            rules_file,
+        )  # With the writer of files, as above.
 
         file = rules_file(self.settings, request.server, env=self.given.env)
         return always_rules(
             request,
             file,
-            allows=lambda rule: self.gate.would_allow(request, rule),
+            allows=lambda rule, before: self.gate.would_allow(request, rule, before=before),
+            asking=asking_rule(self.settings, place),
             mask=self.gate.redactor.mask,
         )
 

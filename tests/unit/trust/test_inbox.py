@@ -204,7 +204,7 @@ async def test_a_rule_chosen_with_the_yes_holds_at_once(bench: Bench) -> None:
     rule = {"action": "allow", "server": "fs", "tool": "rm"}
     offered = [AlwaysRule(covers="tool", rule=rule, text="…", file="/home/me/dragoman.toml")]
     said = Statement(source="u.toml", scope="user", data={"default": "ask"})
-    gate = bench.gate(None, settings=Settings(policy=[said]), offers=lambda _: offered)
+    gate = bench.gate(None, settings=Settings(policy=[said]), offers=lambda *_: offered)
     call = asyncio.create_task(permit(gate))
     asked = await bench.requested()
     assert asked.always == offered
@@ -242,7 +242,7 @@ async def test_a_paused_call_whose_rule_was_chosen_goes_on(bench: Bench) -> None
         raise CallDeniedError("later", tool=call.tool, server=call.server, pending=True)
 
     offered = [AlwaysRule(covers="tool", rule={"action": "allow", "tool": "rm"}, text="…", file="f")]
-    await refused(asyncio.create_task(permit(bench.gate(approval=pause, offers=lambda _: offered))))
+    await refused(asyncio.create_task(permit(bench.gate(approval=pause, offers=lambda *_: offered))))
     bench.store.answer((await bench.requested()).id, allow=True, by="ann", always="tool")
     assert await permit(bench.gate(approval=pause))
 
