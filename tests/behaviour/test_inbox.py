@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from aiohttp import web
 from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, KEY, Names
 from tests.unit.cli.program import dragoman
 from tests.unit.gateway.test_app import client_of, post
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from dragoman.events import ApprovalAnswered, ApprovalRequested
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.questions import Questions
+from dragoman.manager import webhook
 from dragoman.manager.manager import McpManager
+from dragoman.model import PendingApproval, Settings
 from dragoman.storage.inbox import InboxStore
 from dragoman.testing import ScriptedServer
 
@@ -43,11 +48,15 @@ def notes() -> ScriptedServer:
 
 @asynccontextmanager
 async def gateway(
-    server: ScriptedServer, **options: Any
+    server: ScriptedServer, *, settings: Settings | None = None, **options: Any
 ) -> AsyncGenerator[tuple[GatewayApp, httpx2.AsyncClient]]:
     questions = Questions()
     mcp = McpManager(
-        [server.spec(share=True)], cache=False, policy=ASK, handlers=questions.handlers(), approvals="inbox"
+        settings or [server.spec(share=True)],
+        cache=False,
+        policy=ASK,
+        handlers=questions.handlers(),
+        approvals="inbox",
     )
     options = {"token": "the-token", "state_keys": [KEY], "stateless": True, **options}
     app = asgi_app(mcp, questions=questions, **options)
@@ -172,3 +181,132 @@ async def test_a_no_of_the_client_counts_until_the_call_is_sent() -> None:
             assert result["isError"]
             assert store.get(entry.id).state == "denied"
         assert not server.calls
+
+
+class Hook:
+    """The webhook of a user: it keeps what it is told."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.told: asyncio.Queue[tuple[dict[str, Any], web.Request, bytes]] = asyncio.Queue()
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/hook", self._take)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        status = self.statuses.pop(0) if self.statuses else 200
+        if status == 200:
+            self.told.put_nowait((json.loads(body), request, body))
+        return web.Response(status=status)
+
+
+SECRET = "a secret of the user's own"
+
+
+def settings(server: ScriptedServer, hook: Hook) -> Settings:
+    webhook = {"address": hook.url, "secret": SECRET, "public_url": "https://gate.example/"}
+    return Settings(servers=[server.spec(share=True)], approval_webhook=webhook)
+
+
+@pytest.mark.parametrize("user", ["", "alice"])
+async def test_a_webhook_is_told_and_its_code_answers_once(
+    user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "PAUSES", (0.0, 0.0))
+    server = notes()
+    more: dict[str, Any] = {"verifier": Names(), "token": None} if user else {}
+    headers = {"Authorization": f"Bearer {user or 'the-token'}"}
+    async with Hook(503) as hook, gateway(server, settings=settings(server, hook), **more) as (_, client):
+        call = asyncio.create_task(add(client, headers=headers))
+        told, request, body = await asyncio.wait_for(hook.told.get(), PATIENCE)
+        timestamp = request.headers["X-Dragoman-Timestamp"]
+        signed = hmac.new(SECRET.encode(), f"{timestamp}.".encode() + body, "sha256").hexdigest()
+        assert request.headers["X-Dragoman-Signature"] == f"sha256={signed}"
+        assert (told["tool"], told["arguments"], told["rule"]) == (
+            "mcp_notes_add",
+            {"text": "milk"},
+            "ask add",
+        )
+        place = f"/approvals/{told['id']}"
+        assert told["link"] == told["answer"]["url"] == f"https://gate.example{place}"
+        code = told["answer"]["code"]
+
+        async def answer(body: Any, path: str = place, **given: Any) -> tuple[int, dict[str, Any]]:
+            found = await client.post(path, json=body, **given)
+            return found.status_code, found.json()
+
+        # The link shows, to those who have the token; it answers nothing, and neither does the token.
+        assert (await client.get(place)).status_code == 401
+        shown = await client.get(place, headers=headers)
+        assert (shown.status_code, shown.json()["state"]) == (200, "pending")
+        assert (await client.get(place, headers=headers, params={"code": code})).json()["state"] == "pending"
+        listed = (await client.get("/approvals", headers=headers)).json()["approvals"]
+        assert [one["id"] for one in listed] == [told["id"]]
+        forged = [
+            code[:-1] + ("A" if code[-1] != "A" else "B"),
+            code[1:],
+            "",
+            "-.",
+            f"-.{'x' * 43}",
+            f"{'0' * 40}.x",
+        ]
+        for wrong in [*forged, f"../../x.{code}", told["id"]]:
+            assert (await answer({"code": wrong, "allow": True}, headers=headers))[0] == 403
+        assert (await answer({"code": code, "allow": True}, "/approvals/0123456789"))[0] == 403
+        for body_of in (
+            {"code": code},
+            {"code": code, "allow": "yes"},
+            {"code": 1, "allow": True},
+            [],
+            {"allow": True},
+        ):
+            assert (await answer(body_of, headers=headers))[0] == 400
+        assert (await answer({"code": code, "allow": True}, headers={"Origin": "https://evil.example"}))[
+            0
+        ] == 403
+        assert not server.calls
+        assert await answer({"code": code, "allow": True}) == (200, {"id": told["id"], "state": "approved"})
+        assert (await call).json()["result"]["content"][0]["text"] == "added milk"
+        status, again = await answer({"code": code, "allow": True})
+        assert (status, "already approved by the webhook" in again["error"]) == (409, True)
+        assert len(server.calls) == 1
+
+
+async def test_users_read_only_their_own_over_http() -> None:
+    server = notes()
+    async with gateway(server, verifier=Names(), token=None) as (app, client):
+        alice = app.gateway.mcp.as_user("alice")
+        events = alice.events()
+        call = asyncio.create_task(add(client, headers={"Authorization": "Bearer alice"}))
+        asked = (await until(events, ApprovalRequested)).approval
+        stranger = {"Authorization": "Bearer bob"}
+        assert (await client.get("/approvals", headers=stranger)).json() == {"approvals": []}
+        assert (await client.get(f"/approvals/{asked.id}", headers=stranger)).status_code == 404
+        call.cancel()
+        await until(events, ApprovalAnswered)
+
+
+async def test_a_webhook_that_cannot_be_reached_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "PAUSES", (0.0, 0.0))
+    async with Hook() as gone:
+        url = gone.url
+    gone.url = f"{url}?key=hunter2-and-more"
+    now = time.time()
+    entry = PendingApproval(id="x", server="s", tool="t", original_name="t", asked_at=now, expires_at=now)
+    await webhook.tell_webhook({"address": gone.url, "secret": SECRET}, entry, "code")
+    assert "was not told that `x` waits: ClientConnectorError" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert SECRET not in caplog.text

@@ -100,7 +100,7 @@ class McpManager(ManagerInThread):
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
             env: The environment that variables are read from and servers inherit; this process's by default.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
-            approvals: With `inbox`, a call that needs a yes waits in the user's inbox while `handlers.approval`
+            approvals: With `inbox`, a call that needs a yes waits in the user's inbox, while `approval`
                 asks; the configuration can turn that off. By default as configured, else `off`.
 
         Raises:

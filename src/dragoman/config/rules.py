@@ -1,7 +1,8 @@
 """Rules that a person has written together with a yes: which there are for a call, and into which file.
 
-A rule goes by the names of servers and tools, into the user's own file, after all rules that are there. It is
-offered only if it is about this server alone, and if it would allow this very call from then on.
+A rule goes by the names of servers and tools, into the user's own file: after all rules that are there, or
+before a rule of the user's that asks. It is offered only if it is about this server alone, if it would allow
+this very call from then on, and if no rule that denies could come too late because of it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dragoman.config import edit
+from dragoman.config.files import format_of
 from dragoman.config.profiles import profile_named
 from dragoman.config.templates import ExpansionContext
 from dragoman.config.write import add_rule, rules_target, target, target_at
 from dragoman.errors import ConfigError
 from dragoman.model import Always, AlwaysRule
+from dragoman.struct import Struct
 from dragoman.trust.layers import of_project
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import allowing
@@ -64,7 +67,8 @@ def always_rules(
     request: PolicyRequest,
     file: Target | None,
     *,
-    allows: Callable[[Mapping[str, Any]], bool],
+    allows: Callable[[Mapping[str, Any], str], bool],
+    asking: AskingRule | None = None,
     mask: Callable[[str], str] = lambda text: text,
 ) -> list[AlwaysRule]:
     """Return the rules that a person can choose for a call, the narrowest first.
@@ -72,7 +76,9 @@ def always_rules(
     Args:
         request: The call.
         file: The user's file for rules about its server.
-        allows: Returns whether one more rule would allow the call.
+        allows: Returns whether one more rule would allow the call: the last one, or one before another, which
+            its place names.
+        asking: The rule that asks, if it is the user's.
         mask: Masks known secrets: a rule with one is not offered.
     """
     if file is None or request.kind != "tool" or not request.server:
@@ -81,9 +87,46 @@ def always_rules(
     for covers in get_args(Always):
         rule = _rule(request, covers, mask)
         text = "" if rule is None else edit.written(rule, file.format)
-        if rule is not None and len(text) <= MAX_TEXT and allows(rule):
+        if rule is None or len(text) > MAX_TEXT:
+            continue
+        if allows(rule, ""):
             found.append(AlwaysRule(covers=covers, rule=rule, text=text, file=str(file.path)))
+        elif asking is not None and allows(rule, asking.place):
+            found.append(
+                AlwaysRule(
+                    covers=covers,
+                    rule=rule,
+                    text=edit.written(rule, format_of(Path(asking.file))),
+                    file=asking.file,
+                    before=asking.place,
+                    asking=asking.data,
+                )
+            )
     return found
+
+
+class AskingRule(Struct):
+    """A rule of the user's that asks about a call."""
+
+    file: str
+    place: str
+    """As `FILE:LINE`."""
+    data: Mapping[str, Any]
+    """As it stands in the file."""
+
+
+def asking_rule(settings: Settings, place: str) -> AskingRule | None:
+    """Return the rule at a place, if it is in a file of the user's and alone on its line."""
+    found: list[AskingRule] = []
+    for one in settings.policy if place else ():
+        said: Any = one.data
+        rules: Any = cast("dict[str, Any]", said).get("rules") if isinstance(said, dict) else said
+        for number, rule in enumerate(cast("list[Any]", rules) if isinstance(rules, list) else [], 1):
+            line = one.rule_lines[number - 1] if number <= len(one.rule_lines) else None
+            at = f"{one.source}:{line}" if line else f"{one.source}#{number}"
+            if one.scope == "user" and at == place and isinstance(rule, dict):
+                found.append(AskingRule(one.source, place, cast("dict[str, Any]", rule)))
+    return found[0] if len(found) == 1 else None
 
 
 def _rule(request: PolicyRequest, covers: Always, mask: Callable[[str], str]) -> dict[str, Any] | None:
@@ -118,7 +161,7 @@ def answer_pending(
     for one in entry.always:
         if one.covers == always:
             try:
-                add_rule(target_at(Path(one.file), "dragoman", ""), one.rule)
+                add_rule(target_at(Path(one.file), "dragoman", ""), one.rule, before=one.asking or None)
             except ConfigError as exc:
                 msg = f"`{identifier}` is approved, but the rule was not written: {exc.message}"
                 raise ConfigError(msg, source=exc.source, hint=exc.hint) from exc

@@ -1,9 +1,9 @@
 """The gateway over HTTP, as an ASGI application: `/mcp` for all servers, `/mcp/SERVER` for one.
 
 Both protocol generations are served at the same address. `/toolsets/NAME/mcp` has the tools of a
-toolset. Before a request reaches MCP, its host, its origin
-and its token are checked. `/healthz` says whether the gateway takes requests, `/status` which servers it has,
-and `/metrics` is for Prometheus.
+toolset. Before a request reaches MCP, its host, its origin and its token are checked. `/approvals` has what
+waits for the user, `/status` the servers; `/healthz` says whether the gateway takes requests, and `/metrics`
+is for Prometheus.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import ConfigError, UnknownServerError
+from dragoman.gateway import approvals
 from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint, GatewayRequest
@@ -290,6 +291,8 @@ class GatewayApp:
             return PlainTextResponse("the gateway is shutting down", 503, headers={"Retry-After": "1"})
         if self.console is not None and (http.path == CONSOLE or http.path.startswith(f"{CONSOLE}/")):
             return await self.console.answer(http)
+        if approvals.is_answer(http):
+            return await approvals.answer(http)
         user = await self.guard.user(http.headers)
         if user is None or self._users is None:
             http.principal = "" if user is None else user.principal
@@ -305,6 +308,8 @@ class GatewayApp:
             own = endpoint.gateway.mcp
             shown = self.metrics() if self._users is None else server_metrics([own])
             return PlainTextResponse(shown, media_type="text/plain; version=0.0.4")
+        if path == approvals.PATH or path.startswith(f"{approvals.PATH}/"):
+            return await approvals.show(http, endpoint.gateway.mcp.user)
         if path == "/status":
             return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
         is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))

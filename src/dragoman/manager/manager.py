@@ -129,7 +129,7 @@ class McpManager:
             env: The environment that variables are read from and servers inherit; this process's by default.
             connections: The connections that several managers share; by default each has its own.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
-            approvals: With `inbox`, a call that needs a yes waits in the user's inbox while `handlers.approval`
+            approvals: With `inbox`, a call that needs a yes waits in the user's inbox, while `approval`
                 asks; the configuration can turn that off. By default as configured, else `off`.
 
         Raises:

@@ -35,13 +35,13 @@ from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from dragoman.call import CallContext
     from dragoman.events import Event
     from dragoman.manager.forward import Forward
     from dragoman.manager.users import Users
-    from dragoman.model import AlwaysRule, ServerSpec, Settings, Texts, ToolResult
+    from dragoman.model import AlwaysRule, PendingApproval, ServerSpec, Settings, Texts, ToolResult
     from dragoman.observe.call_log import CallLog
     from dragoman.server.observer import Room
     from dragoman.server.supervisor import Supervisor
@@ -306,12 +306,24 @@ class Parts:
             return key
         return hashlib.sha256(f"{key}\n{self.user}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
-    def _open_inbox(self) -> Inbox:
-        from dragoman.trust.inbox import Inbox  # With its database, once a call has to wait.
-
-        return Inbox(
-            user=self.user, publish=self.bus.publish, mask=self.gate.redactor.mask, caller=self._caller
+    async def _open_inbox(self) -> Inbox:
+        # With its database, once a call has to wait.
+        module = await late_import_module("dragoman.trust.inbox")
+        return module.Inbox(
+            user=self.user,
+            publish=self.bus.publish,
+            mask=self.gate.redactor.mask,
+            caller=self._caller,
+            notify=self._webhook,
         )
+
+    def _webhook(self) -> Callable[[PendingApproval, str], Coroutine[Any, Any, None]] | None:
+        settings = self.settings.approval_webhook
+        if settings is None:
+            return None
+        from dragoman.manager.webhook import tell_webhook
+
+        return lambda entry, code: tell_webhook(settings, entry, code)
 
     def _caller(self) -> ApprovalCaller:
         client = current_caller.get()
@@ -323,17 +335,22 @@ class Parts:
             process=os.getpid(),
         )
 
-    def _offered_rules(self, request: PolicyRequest) -> Sequence[AlwaysRule]:
+    def _offered_rules(self, request: PolicyRequest, place: str) -> Sequence[AlwaysRule]:
         """Return the rules that a person can choose with a yes; a user of a program writes none."""
         if self.user:
             return ()
-        from dragoman.config.rules import always_rules, rules_file  # With the writer of files, as above.
+        from dragoman.config.rules import (
+            always_rules,
+            asking_rule,
+            rules_file,
+        )  # With the writer of files, as above.
 
         file = rules_file(self.settings, request.server, env=self.given.env)
         return always_rules(
             request,
             file,
-            allows=lambda rule: self.gate.would_allow(request, rule),
+            allows=lambda rule, before: self.gate.would_allow(request, rule, before=before),
+            asking=asking_rule(self.settings, place),
             mask=self.gate.redactor.mask,
         )
 

@@ -37,7 +37,11 @@ class AlwaysRule(Struct, kw_only=True):
     text: Annotated[str, HIDDEN]
     """Exactly what is written."""
     file: str
-    """Where it is written."""
+    """Where it is written: after all other rules, unless `before` names one."""
+    before: str = ""
+    """The rule that asks, as `FILE:LINE`, if the new one has to come before it."""
+    asking: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
+    """That rule, as it stands in the file."""
 
 
 class PendingApproval(Struct, kw_only=True):

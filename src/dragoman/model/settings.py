@@ -3,7 +3,7 @@
 As in `server`, annotations are no texts here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dragoman.errors import DragomanError
@@ -134,6 +134,15 @@ class Settings(Struct, kw_only=True):
     approval_timeout: Annotated[
         float, Key("seconds after which a call that nobody has answered is denied", unit="s")
     ] = 600.0
+    approval_webhook: Annotated[
+        Mapping[str, str] | None,
+        Key(
+            "`address`, `secret` and `public_url`: the [webhook](approvals.md#a-webhook) that is told of "
+            "each call that waits",
+            mask="value",
+            is_users_own=True,
+        ),
+    ] = None
     daemon: Annotated[
         bool, Key("commands start a [daemon](how-to/daemon.md) that keeps the servers running")
     ] = False

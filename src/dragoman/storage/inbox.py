@@ -10,8 +10,11 @@ The arguments are stored with their secrets masked, and are removed by the trans
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -25,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from dragoman.errors import ApprovalError, DragomanError
 from dragoman.model import PendingApproval
-from dragoman.storage.files import private_folder, user_data_folder
+from dragoman.storage.files import data_folder, private_folder, user_data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -42,6 +45,7 @@ MAX_OF_CALLER = 2_000
 """How many of them one client of a gateway may have."""
 MAX_BYTES = 256 * 1024
 """The largest arguments that a person can be shown; larger ones do not wait."""
+MAX_CODE = 100
 KEEP_SECONDS = 7 * 86_400.0
 """How long decided entries are kept."""
 MAX_DECIDED = 10_000
@@ -73,7 +77,8 @@ CREATE TABLE entries(
     answered_at REAL,
     answered_by TEXT NOT NULL,
     always TEXT NOT NULL,
-    remembered TEXT
+    remembered TEXT,
+    code TEXT
 ) STRICT;
 CREATE INDEX entries_state ON entries(state, expires_at);
 CREATE INDEX entries_owner ON entries(state, owner);
@@ -142,7 +147,13 @@ class InboxStore:
         raise _unknown(identifier)
 
     def answer(
-        self, identifier: str, *, allow: bool, by: str, always: Always | None = None
+        self,
+        identifier: str,
+        *,
+        allow: bool,
+        by: str,
+        always: Always | None = None,
+        code: str | None = None,
     ) -> PendingApproval:
         """Answer an entry that waits.
 
@@ -151,6 +162,7 @@ class InboxStore:
             allow: Whether the call may be made.
             by: Who answers.
             always: Which of its rules the caller shall follow from now on; the caller writes none.
+            code: The code that the user's webhook was given, where the answer needs one.
 
         Returns:
             The entry as it was shown, with the answer; only here it still has its arguments.
@@ -166,6 +178,8 @@ class InboxStore:
             if not found:
                 raise _unknown(identifier)
             (entry,) = found
+            if code is not None and not self._is_code(db, entry, code):
+                raise _unknown(identifier)
             if entry.state != "pending":
                 raise _decided(entry)
             if always is not None and allow is not True:
@@ -182,12 +196,13 @@ class InboxStore:
 
     # What the process that asks does
 
-    def ask(self, entry: PendingApproval, subject: str) -> PendingApproval:
+    def ask(self, entry: PendingApproval, subject: str, *, code: str = "") -> PendingApproval:
         """Put an entry in, or go on with the one that the same caller has paused.
 
         Args:
             entry: What to ask; its `id` is made here.
             subject: Equal for the same call by the same caller, and for no other.
+            code: A secret of `make_code` that answers it once; only its hash is stored.
 
         Raises:
             ApprovalError: There is no room, or its arguments are too large to be shown.
@@ -207,6 +222,7 @@ class InboxStore:
             self._check_room(db, entry)
             made = entry.replace(id=secrets.token_hex(5))
             row = {**_row(made), "arguments": shown, "owner": self._owner, "subject": subject}
+            row["code"] = _hashed(code) if code else None
             columns = ", ".join(row)
             marks = ", ".join("?" * len(row))
             db.execute(f"INSERT INTO entries({columns}) VALUES ({marks})", tuple(row.values()))  # noqa: S608 -- our own names
@@ -385,6 +401,15 @@ class InboxStore:
         except (Timeout, OSError):
             return True
 
+    def _is_code(self, db: sqlite3.Connection, entry: PendingApproval, code: str) -> bool:
+        (kept,) = db.execute("SELECT code FROM entries WHERE id = ?", (entry.id,)).fetchone()
+        return kept is not None and hmac.compare_digest(kept, _hashed(code))
+
+    def make_code(self) -> str:
+        """Return a new code; it says whose inbox it is for."""
+        whose = self.folder.name if self.folder.parent.name == "users" else "-"
+        return f"{whose}.{secrets.token_urlsafe(32)}"
+
     def _check_room(self, db: sqlite3.Connection, entry: PendingApproval) -> None:
         caller = _encoded(entry.caller)
         row = "SELECT count(*), sum(caller = ?) FROM entries WHERE state = 'pending'"
@@ -397,6 +422,22 @@ class InboxStore:
     def _read(self, db: sqlite3.Connection, where: str, *values: object) -> list[PendingApproval]:
         rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM entries{where}", values).fetchall()  # noqa: S608 -- our own texts
         return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+
+def inbox_of_code(code: str) -> InboxStore:
+    """Return the inbox that a code is for.
+
+    Raises:
+        ApprovalError: It is no code.
+    """
+    folder, mark, secret = code.partition(".")
+    if not mark or len(secret) > MAX_CODE or not re.fullmatch(r"-|[0-9a-f]{40}", folder):
+        raise _unknown(code[:10])
+    return InboxStore(data_folder() if folder == "-" else data_folder() / "users" / folder)
+
+
+def _hashed(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _row(entry: PendingApproval) -> dict[str, Any]:

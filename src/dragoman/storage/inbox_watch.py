@@ -45,6 +45,7 @@ class InboxWatch:
         self._waiting: dict[Path, dict[str, Callable[[PendingApproval], None] | None]] = {}
         """By inbox and id: whom to tell that an entry was decided; `None` once told."""
         self._versions: dict[Path, int] = {}
+        self._broken: set[Path] = set()
 
     def run(self, folder: Path, job: Callable[[InboxStore], T]) -> Future[T]:
         """Do something with an inbox; the job runs in the thread, after all earlier ones."""
@@ -114,9 +115,12 @@ class InboxWatch:
                     [one for one, tell in waiting.items() if tell is not None]
                 )
                 self._versions[folder] = version
+                self._broken.discard(folder)
             except Exception:
                 # Answers cannot be seen; what waits ends by its time limit.
-                logger.exception("the inbox in %s cannot be read", folder)
+                if folder not in self._broken:
+                    self._broken.add(folder)
+                    logger.exception("the inbox in %s cannot be read", folder)
                 continue
             for entry in found:
                 if (tell := waiting[entry.id]) is not None:

@@ -97,9 +97,9 @@ class Gate:
         publish: Callable[[Event], None] = lambda _: None,
         default_trust: Trust = "warn",
         approvals: Callable[[], Approvals] | None = None,
-        inbox: Callable[[], Inbox] | None = None,
+        inbox: Callable[[], Awaitable[Inbox]] | None = None,
         uses_inbox: bool | None = None,
-        offers: Callable[[PolicyRequest], Sequence[AlwaysRule]] = lambda _: (),
+        offers: Callable[[PolicyRequest, str], Sequence[AlwaysRule]] = lambda _request, _place: (),
         program: Gate | None = None,
         user: str = "",
     ) -> None:
@@ -116,7 +116,8 @@ class Gate:
             approvals: Opens the user's approvals; required unless the project is trusted.
             inbox: Makes the inbox in which calls wait for a person, when the first has to.
             uses_inbox: Whether there is one, unless the configuration turns it off; by default as configured.
-            offers: Returns the rules that a person can have written together with a yes.
+            offers: Given a call and the place of the rule that asks, returns the rules that a person can have
+                written together with a yes.
             program: For the gate of one user of a program: the program's own. Its rules hold too.
             user: The id of that user.
 
@@ -140,7 +141,7 @@ class Gate:
         self._uses_inbox = uses_inbox
         self._inbox: Inbox | None = None
         self._offers = offers
-        self._remembered: list[Rule] = []
+        self._remembered: list[tuple[Rule, str]] = []
         """The rules that a person has chosen with a yes: those of the files have them after a reload."""
         self._open_approvals = approvals
         self._vouched: dict[str, str] = program._vouched if program else {}  # noqa: SLF001 -- of this class
@@ -218,6 +219,7 @@ class Gate:
         self._limits, self._project_limits = limits, with_project
         self._by_field = settings.by_field
         self._inputs = tuple(settings.inputs)
+        self.redactor.add((settings.approval_webhook or {}).values())
         for spec in settings.servers:
             self.redactor.add(spec_values(spec, on_disk=not self.needs_approval(spec)))
 
@@ -424,14 +426,32 @@ class Gate:
         asks_someone = self.has_inbox or self._asked(ask=ask) is not None
         return asks_someone and self._decide(request, ask=ask).action == "ask"
 
-    def would_allow(self, request: PolicyRequest, rule: Mapping[str, Any]) -> bool:
-        """Return whether one more rule of the user's, after all others of theirs, would allow a call."""
-        decision = self._decide(request, more=read_policy([rule], scope="user").rules)
+    def would_allow(self, request: PolicyRequest, rule: Mapping[str, Any], *, before: str = "") -> bool:
+        """Return whether one more rule of the user's would allow a call.
+
+        Args:
+            request: The call.
+            rule: The rule.
+            before: The place of the rule of the user's that it comes before; after all others by default. A
+                rule about more than these very arguments must not overtake one that denies.
+        """
+        read = read_policy([rule], scope="user").rules
+        later = list(self._policy.rules)[self._place(before) :] if before else []
+        if rule.get("other_arguments") is not False and any(
+            one.action == "deny" and one.scope == "user" for one in later
+        ):
+            return False
+        decision = self._decide(request, more=[(one, before) for one in read])
         return decision.action == "allow" and not decision.is_open
 
     def decision(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Decision:
         """Return what the rules say about a call, without asking a person."""
         return self._decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
+
+    def _place(self, before: str) -> int:
+        rules = enumerate(self._policy.rules)
+        found = (number for number, one in rules if one.scope == "user" and one.source == before)
+        return next(found, len(self._policy.rules))
 
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
         """Raise if a rule denies a call; whatever needs a question passes.
@@ -476,12 +496,20 @@ class Gate:
         return self._decide(_offer(kind, name, server, None)).action == "deny"
 
     def _decide(
-        self, request: PolicyRequest, *, ask: bool | ApprovalHandler = False, more: Sequence[Rule] = ()
+        self,
+        request: PolicyRequest,
+        *,
+        ask: bool | ApprovalHandler = False,
+        more: Sequence[tuple[Rule, str]] = (),
     ) -> Decision:
         """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
         policy = self._policy
         if more := [*self._remembered, *more]:
-            policy = policy.replace(rules=[*policy.rules, *more])
+            rules = list(policy.rules)
+            # From the end, so that the places stay what they are.
+            for rule, before in sorted(more, key=lambda one: self._place(one[1]), reverse=True):
+                rules.insert(self._place(before) if before else len(rules), rule)
+            policy = policy.replace(rules=rules)
         found = own = policy.decide(request)
         if self._program is not None:
             theirs = self._program._decide(request)  # noqa: SLF001 -- of this class
@@ -548,19 +576,21 @@ class Gate:
         """Let a call wait for the first answer; return its entry, or `None` without an inbox."""
         if self._make_inbox is None or not self.has_inbox:
             return None
-        if self._inbox is None:
-            self._inbox = self._make_inbox()
+        made = self._inbox or await self._make_inbox()
+        self._inbox = self._inbox or made
         entry = await self._inbox.ask(
             question,
             decision,
             seconds=self.settings.approval_timeout,
             handler=None if handler is None else lambda: _answer(question, handler),
-            always=lambda: self._offers(request),
+            always=lambda: self._offers(request, decision.source),
             report=report,
         )
-        if entry is not None and entry.state == "approved" and entry.remembered is not None:
-            rule = next(one.rule for one in entry.always if one.covers == entry.remembered)
-            self._remembered += read_policy([rule], scope="user").rules
+        if entry is not None and entry.state == "approved":
+            for one in entry.always:
+                if one.covers == entry.remembered:
+                    read = read_policy([one.rule], scope="user").rules
+                    self._remembered += [(rule, one.before) for rule in read]
         return entry
 
     async def _confirmed(self, question: CallRequest, handler: ApprovalHandler) -> bool | None:

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.events import ApprovalAnswered, ApprovalRequested
@@ -26,12 +26,15 @@ from dragoman.storage.tasks import signing_key
 from dragoman.trust.masking import mask_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from dragoman.events import Event
     from dragoman.model import AlwaysRule, ApprovalState, CallRequest, ProgressHandler
     from dragoman.storage.inbox import InboxStore
+    from dragoman.storage.inbox_watch import InboxWatch
     from dragoman.trust.policy import Decision
+
+    Notify: TypeAlias = Callable[[PendingApproval, str], Coroutine[Any, Any, None]]
 
 logger = logging.getLogger("dragoman")
 
@@ -53,6 +56,7 @@ class Inbox:
         publish: Callable[[Event], None] = lambda _: None,
         mask: Callable[[str], str] = lambda text: text,
         caller: Callable[[], ApprovalCaller] = ApprovalCaller,
+        notify: Callable[[], Notify | None] = lambda: None,
     ) -> None:
         """Use the inbox of a user; no file is opened before something waits.
 
@@ -61,13 +65,18 @@ class Inbox:
             publish: Called with an event when a call begins to wait, and when it ends.
             mask: Masks the secrets that the manager knows.
             caller: Returns who makes the current call.
+            notify: Returns what tells the webhook of the user about an entry, with the code that answers it.
         """
         self._user = user
         self._folder = user_data_folder(user)
         self._publish = publish
         self._mask = mask
         self._caller = caller
-        self._watch = inbox_watch()
+        self._notify = notify
+
+    @property
+    def _watch(self) -> InboxWatch:
+        return inbox_watch()  # That of this process, which may have been forked.
 
     async def ask(
         self,
@@ -99,6 +108,8 @@ class Inbox:
         decided: asyncio.Future[PendingApproval] = asyncio.get_running_loop().create_future()
         caller = self._caller()
         now = time.time()
+        notify = self._notify()
+        codes: list[str] = []
 
         def put(store: InboxStore) -> PendingApproval:
             made = PendingApproval(
@@ -116,7 +127,11 @@ class Inbox:
                 expires_at=now + seconds,
                 always=list(always()),
             )
-            entry = store.ask(made, self._subject(request, caller))
+            code = store.make_code() if notify is not None else ""
+            entry = store.ask(made, self._subject(request, caller), code=code)
+            # A call that comes again has told the webhook already.
+            if code and entry.asked_at == made.asked_at:
+                codes.append(code)
             self._watch.hold(self._folder, entry.id, _teller(decided))
             return entry
 
@@ -132,6 +147,7 @@ class Inbox:
         if entry.state != "pending":  # It was answered while its caller had paused.
             return await self._noted(await self._resumed(entry, handler))
         self._publish(ApprovalRequested(server=entry.server, approval=entry))
+        telling = [asyncio.ensure_future(notify(entry, one)) for one in codes] if notify is not None else []
         try:
             found = await self._first_answer(entry, decided, handler, report)
         except CallDeniedError:
@@ -144,6 +160,10 @@ class Inbox:
         except BaseException:
             await self._give_up(entry)
             raise
+        finally:
+            for one in telling:
+                one.cancel()
+                await asyncio.wait({one}, timeout=WITHDRAW_SECONDS)
         return await self._noted(found.replace(always=entry.always))
 
     async def claim(self, entry: PendingApproval) -> bool:

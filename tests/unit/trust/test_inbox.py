@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.waiting import PATIENCE
 
 from dragoman.errors import ApprovalError, CallDeniedError
 from dragoman.events import ApprovalAnswered, ApprovalRequested
-from dragoman.model import AlwaysRule, ApprovalCaller, CallRequest, Settings, Statement, ToolDef
+from dragoman.model import AlwaysRule, ApprovalCaller, CallRequest, Layers, Settings, Statement, ToolDef
 from dragoman.storage.inbox import InboxStore
 from dragoman.trust import inbox as inbox_module
 from dragoman.trust.gate import Gate
 from dragoman.trust.inbox import Inbox
+from dragoman.trust.layers import as_read, effective
 from dragoman.trust.masking import MASK
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ class Bench:
         self.caller = ApprovalCaller(client="editor")
 
     def gate(self, policy: Any = ASK, *, settings: Settings | None = None, **more: Any) -> Gate:
-        own = Inbox(publish=self.events.put_nowait, caller=lambda: self.caller, mask=lambda text: text)
-        return Gate(settings, policy=policy, inbox=lambda: own, **{"uses_inbox": True, **more})
+        return Gate(settings, policy=policy, inbox=self.opened, **{"uses_inbox": True, **more})
+
+    async def opened(self) -> Inbox:
+        return Inbox(publish=self.events.put_nowait, caller=lambda: self.caller)
 
     async def requested(self) -> PendingApproval:
         event = await asyncio.wait_for(self.events.get(), PATIENCE)
@@ -201,7 +204,7 @@ async def test_a_rule_chosen_with_the_yes_holds_at_once(bench: Bench) -> None:
     rule = {"action": "allow", "server": "fs", "tool": "rm"}
     offered = [AlwaysRule(covers="tool", rule=rule, text="…", file="/home/me/dragoman.toml")]
     said = Statement(source="u.toml", scope="user", data={"default": "ask"})
-    gate = bench.gate(None, settings=Settings(policy=[said]), offers=lambda _: offered)
+    gate = bench.gate(None, settings=Settings(policy=[said]), offers=lambda *_: offered)
     call = asyncio.create_task(permit(gate))
     asked = await bench.requested()
     assert asked.always == offered
@@ -234,6 +237,16 @@ async def test_a_paused_call_is_resumed_by_its_caller_alone(bench: Bench) -> Non
     assert (await refused(asyncio.create_task(permit(gate)))).pending
 
 
+async def test_a_paused_call_whose_rule_was_chosen_goes_on(bench: Bench) -> None:
+    def pause(call: CallRequest) -> bool:
+        raise CallDeniedError("later", tool=call.tool, server=call.server, pending=True)
+
+    offered = [AlwaysRule(covers="tool", rule={"action": "allow", "tool": "rm"}, text="…", file="f")]
+    await refused(asyncio.create_task(permit(bench.gate(approval=pause, offers=lambda *_: offered))))
+    bench.store.answer((await bench.requested()).id, allow=True, by="ann", always="tool")
+    assert await permit(bench.gate(approval=pause))
+
+
 async def test_what_cannot_be_stored_is_asked_as_without_an_inbox(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -254,3 +267,42 @@ async def test_a_hundred_calls_wait_at_once(bench: Bench) -> None:
         bench.store.answer(one.id, allow=number % 2 == 0, by="ann")
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert [one is True for one in found] == [number % 2 == 0 for number in range(100)]
+
+
+WEBHOOK = {"address": "https://h.test/hook", "secret": "0123456789abcdef"}
+
+
+def files(**scopes: dict[str, Any]) -> Settings:
+    """Return the settings of files that say this."""
+    said = [
+        Statement(source=scope, scope=cast("Any", scope), key=key, data=data)
+        for scope, table in scopes.items()
+        for key, data in table.items()
+    ]
+    return as_read(Settings(layers=Layers(statements=said)))
+
+
+@pytest.mark.parametrize("is_approved", [False, True])
+def test_a_project_cannot_turn_it_on_or_name_a_webhook(is_approved: bool) -> None:
+    theirs = {"approvals": "inbox", "approval_timeout": 86_400.0, "approval_webhook": WEBHOOK}
+    mine = {"approvals": "off", "approval_timeout": 60.0}
+    for own in ({}, mine):
+        read = files(project=theirs, user=own)
+        found = effective(read, refused=(), trusts_settings=is_approved)
+        assert found.approval_webhook is None
+        if not is_approved:
+            assert (found.approvals, found.approval_timeout) == (
+                own.get("approvals"),
+                own.get("approval_timeout", 600.0),
+            )
+    both = effective(
+        files(project=theirs, user={"approval_webhook": WEBHOOK}), refused=(), trusts_settings=True
+    )
+    assert both.approval_webhook == WEBHOOK
+
+
+@pytest.mark.parametrize("said", [None, "inbox", "off"])
+@pytest.mark.parametrize("wanted", [None, True, False])
+def test_the_program_chooses_and_the_configuration_can_turn_it_off(said: Any, wanted: bool | None) -> None:
+    gate = Gate(Settings(approvals=said), inbox=Bench().opened, uses_inbox=wanted)
+    assert gate.has_inbox == (said != "off" and wanted is not False and (said == "inbox" or wanted is True))

@@ -152,7 +152,9 @@ def _say(options: Options, entry: PendingApproval) -> None:
         for number, line in enumerate(text.splitlines() or [""]):
             _field("" if number else "arguments", f"{name} = {line}" if not number else f"    {line}")
     for one in entry.always:
-        output.say(f"  --always {one.covers} adds to {output.shorten_path(one.file)}:\n    {one.text}")
+        where = output.shorten_path(one.file)
+        before = f", before line {one.before.rpartition(':')[2]}" if one.before else ""
+        output.say(f"  --always {one.covers} adds to {where}{before}:\n    {one.text}")
 
 
 def _field(label: str, text: str) -> None:
