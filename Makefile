@@ -101,6 +101,7 @@ bench: env-dev ## Run the benchmarks and write docs/performance.md (ARGS="peers 
 picture: env-dev servers ## Redraw the pictures of the documentation from real runs
 	@$(BIN)/python -m scripts.picture
 	@$(BIN)/python -m scripts.dashboard_picture
+	@$(BIN)/python -m scripts.console_picture
 
 lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt

@@ -29,6 +29,9 @@ MORE = (
 )
 """Those that commands import late, and whose structs they show."""
 OTHERS = {
+    "Always",
+    "ApprovalKind",
+    "ApprovalState",
     "Any",
     "Kind",
     "Literal",

@@ -37,8 +37,9 @@ NPM_FOLDERS = {
     "conformance": ROOT / "tests/real/conformance",
     "pyright": ROOT / "requirements/pyright",
     "foreign-clients": ROOT / "tests/prove/clients",
+    "axe": ROOT / "tests/prove/axe",
 }
-BY_NAME = {"foreign-clients", "fastmcp-tasks"}
+BY_NAME = {"axe", "foreign-clients", "fastmcp-tasks"}
 """Only for proofs, which install them: not part of all."""
 PREPARATIONS = {
     # Without an index in its data folder, the server builds one in the temporary folder at the first call.

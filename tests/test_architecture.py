@@ -37,6 +37,7 @@ LAYERS = [
     {"manager"},
     {"blocking", "testing", "agent", "diagnosis"},
     {"adapters", "gateway", "demo"},
+    {"console"},
     {"cli"},
     {"__main__"},
 ]
@@ -48,11 +49,11 @@ PURE = re.compile(
     r"^(visible|errors|suggest|display|model(\..+)?|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
-    *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
+    *("trust.gate", "trust.approval_store", "trust.inbox", "trust.pin_store", "trust.pin_checker"),
     *("tools.host", "tools.registry", "tools.view", "tools.local"),
     *("tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.covered_files"),
-    *("config.approvals", "config.hosts", "config.install", "config.users"),
+    *("config.approvals", "config.hosts", "config.install", "config.rules", "config.users"),
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
@@ -69,7 +70,7 @@ SDK_USERS = re.compile(
     r"^(server\.(protocol(\..+)?|oauth(\..+)?|connection|supervisor|sharing)|demo(\..+)?)$"
 )
 HEAVY = re.compile(
-    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
+    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|console|demo)(\..+)?$"
 )
 """Modules that may import the SDK as they are loaded, which costs a second. All others import these late."""
 PYDANTIC_USERS = re.compile(

@@ -80,7 +80,7 @@ DAILY = (
 )
 FACETS = {
     "auth": "login begin complete logout",
-    "trust": "changes approve",
+    "trust": "pending answer changes approve",
     "tasks": "list resume cancel keeps_questions",
     "skills": "servers all get load read directory approve",
     "apps": "open",

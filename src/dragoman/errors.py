@@ -6,6 +6,7 @@ DragomanError                     code (stable string), hint
 │   ├── InvalidSpecError          an entry is wrong: problems
 │   └── MissingVariableError      a `${…}` has no value: variable
 ├── UserLimitError                as many users are connected as may be, and all are busy
+├── ApprovalError                 an answer to what waits in the inbox counts no more: state, by
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -196,6 +197,17 @@ class UserLimitError(DragomanError):
     """As many users are connected as the limit allows, and none of them can make room."""
 
     code = "users.limit"
+
+
+class ApprovalError(DragomanError):
+    """An answer does not count: the entry of the inbox is unknown, or was decided already."""
+
+    code = "approval"
+
+    state: str = ""
+    """What became of the entry; empty if it is unknown."""
+    by: str = ""
+    """Who decided it."""
 
 
 class ServerError(DragomanError):

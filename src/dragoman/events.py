@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dragoman.errors import DragomanError
-    from dragoman.model import ServerState
+    from dragoman.model import PendingApproval, ServerState
 
 
 class StateChanged(Struct, kw_only=True):
@@ -97,6 +97,21 @@ class CallFinished(Struct, kw_only=True):
     """The stable code of the error, empty where there is none."""
 
 
+class ApprovalRequested(Struct, kw_only=True):
+    """A call of this program waits in the inbox for a person; `McpManager.trust.answer` answers it."""
+
+    server: str
+    approval: PendingApproval
+
+
+class ApprovalAnswered(Struct, kw_only=True):
+    """A call of this program waits no longer: it was answered, ran out of time, or was given up."""
+
+    server: str
+    approval: PendingApproval
+    """As it is now: `state`, `answered_by`."""
+
+
 class ConfigReloaded(Struct, kw_only=True):
     """The configuration was read again, and this is what became of every server, by name."""
 
@@ -123,6 +138,8 @@ Event: TypeAlias = (
     | OfferChanged
     | CallStarted
     | CallFinished
+    | ApprovalRequested
+    | ApprovalAnswered
     | ConfigReloaded
 )
 

@@ -17,11 +17,11 @@ from tests.warm import interpreter
 
 from dragoman import DragomanError, Http, McpManager, diagnose
 from dragoman.cli.connect import Connected, Progress
-from dragoman.cli.dashboard.lists import broken_notes, read_server
-from dragoman.cli.known import broken_entries
+from dragoman.cli.dashboard.lists import note_of
 from dragoman.cli.tables import in_session, servers_view
 from dragoman.config.load import load
 from dragoman.diagnosis.explain import explain, explain_status
+from dragoman.diagnosis.fleet import broken_entries, broken_row, read_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ async def test_status_doctor_session_and_dashboard_name_the_same_cause(settings:
         for name, status in statuses.items():
             found = explain_status(status, mcp.settings.server(name))
             assert found is not None
-            note = read_server(status, None, is_on=True, spec=mcp.settings.server(name)).note.plain
+            note = note_of(read_server(status, spec=mcp.settings.server(name))).plain
             assert found.cause in session, name
             assert found.cause in note, name
             # A login and a diagnosis work inside both, so they name their own key and commands.
@@ -93,7 +93,9 @@ async def test_status_doctor_session_and_dashboard_name_the_same_cause(settings:
     cause = explain(broken["misspelt"]).cause
     assert matches(cause, "misspelt"), cause
     assert cause in session
-    assert cause in broken_notes(mcp.settings)["misspelt"].plain
+    row = broken_row(mcp.settings, "misspelt")
+    assert row is not None
+    assert cause in note_of(row).plain
     for found in await diagnoses:
         name = found.spec.name
         assert found.explanation is not None, name

@@ -24,6 +24,7 @@ from dragoman.cli.commands.daemon import StopReport
 from dragoman.gateway import client
 from dragoman.gateway.client import Client, DaemonError, NoDaemonError, OutcomeUnknownError
 from dragoman.gateway.daemon import Daemon, DaemonStatus
+from dragoman.storage.inbox import InboxStore
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -621,7 +622,13 @@ def test_a_rule_that_asks_asks_the_client_at_its_terminal_or_by_its_function(dae
     asked: list[str] = []
     with Client(elicit=allow) as one, Client() as shy:
         assert one.call("mcp_echo_echo", {"text": "hello"}).text == "hello"
-        assert not shy.call("mcp_echo_echo", {"text": "hello"}).success
+        # One who cannot be asked waits for the inbox.
+        with ThreadPoolExecutor() as pool, InboxStore() as store:
+            waiting = pool.submit(shy.call, "mcp_echo_echo", {"text": "hello"})
+            while not (found := [one for one in store.pending() if one.tool == "mcp_echo_echo"]):
+                assert not waiting.done()
+            store.answer(found[0].id, allow=False, by="ann")
+            assert not waiting.result().success
     assert len(asked) == 1
     assert "`echo` of the server `echo`" in asked[0]
 

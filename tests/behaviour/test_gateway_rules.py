@@ -113,7 +113,8 @@ async def test_the_person_at_the_client_decides_what_a_rule_asks_about(mode: str
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_a_client_cannot_be_asked_about_is_not_sent(mode: str, tmp_path: Path) -> None:
-    config = toml(tmp_path, ASK, "all_features.py")
+    """Without the inbox, in which it would wait for another answer."""
+    config = toml(tmp_path, f'{ASK}[mcp]\napprovals = "off"\n', "all_features.py")
     async with client("serve", "--config", str(config), mode=mode) as connected:
         await is_refused(connected)
 

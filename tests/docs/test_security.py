@@ -19,6 +19,7 @@ VARIANTS = "unit/config/test_evidence_variants.py"
 CHAT, CONSENT = "unit/cli/commands/test_chat.py", "unit/cli/session/test_consent.py"
 ASKS = "behaviour/test_agent_asks.py"
 DAEMON = "behaviour/test_daemon.py"
+INBOX = "unit/storage/test_inbox.py"
 SANDBOX = "unit/server/process/test_sandbox.py"
 WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
@@ -148,6 +149,19 @@ PROMISES: dict[str, list[str]] = {
         f"{ROADS}::test_program_is_judged",
         f"{POLICY}::test_between_scopes_the_strictest_holds",
         f"{POLICY}::test_a_rule_that_cannot_be_read_denies",
+    ],
+    "A call that waits in the [inbox]": [
+        "prove/test_inbox.py::test_a_thousand_calls_survive_kills_of_callers_and_answerers",
+        "prove/test_inbox.py::test_answers_that_count_for_nothing",
+        f"{INBOX}::test_the_first_answer_counts_and_the_second_is_told_by_whom",
+        f"{INBOX}::test_only_the_process_that_asked_takes_an_approved_call_and_once",
+        f"{INBOX}::test_only_a_literal_true_is_a_yes",
+        f"{INBOX}::test_what_a_killed_process_leaves_is_abandoned",
+        f"{INBOX}::test_arguments_are_gone_from_the_file_once_it_is_decided",
+        f"{INBOX}::test_the_files_are_the_users_alone",
+        "unit/trust/test_inbox.py::test_a_project_cannot_turn_it_on_or_name_a_webhook",
+        "behaviour/test_inbox.py::test_a_user_sees_and_answers_only_own_calls",
+        "behaviour/test_inbox.py::test_a_webhook_is_told_and_its_code_answers_once",
     ],
     "In dragoman's own session a model's call": [
         f"{CHAT}::test_a_call_of_the_model_asks_and_always_is_the_rule_that_was_shown",

@@ -296,6 +296,7 @@ def test_a_setting_is_read_and_merged_as_declared(name: str) -> None:
         "policy": [{"action": "deny", "tool": "x"}],
         "limits": {"tools": 5},
         "toolsets": {"review": {"tools": ["fs:read_*"]}},
+        "approval_webhook": {"address": "https://h.test/hook", "secret": "a secret of the user's own"},
     }
     value = samples[name] if name in samples else SAMPLES.get(name, sample(name, key))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dragoman.manager.subscriptions import LogLevel
     from dragoman.manager.tasks import Tasks as AsyncTasks
     from dragoman.manager.trust import TrustDecisions as AsyncTrustDecisions
-    from dragoman.model import App, Continuation, Part, Skill, Task, ToolResult
+    from dragoman.model import Always, App, Continuation, Part, PendingApproval, Skill, Task, ToolResult
     from dragoman.trust.pin_checker import Changes
 
 
@@ -100,11 +100,41 @@ class Logins:
 
 
 class TrustDecisions:
-    """What a person decides about the definitions of servers: tools, prompts and instructions."""
+    """What a person decides: about calls that wait in the inbox, and about the definitions of servers."""
 
     def __init__(self, it: AsyncTrustDecisions, runner: BlockingRunner) -> None:
         self._runner = runner
         self._async = it
+
+    def pending(self) -> list[PendingApproval]:
+        """Return the calls that wait, the oldest first; also those of the user's other programs.
+
+        It reads a file: a program with a busy event loop calls it in a thread.
+
+        Raises:
+            DragomanError: The inbox cannot be read.
+        """
+        return self._runner.read(self._async.pending)
+
+    def answer(
+        self, identifier: str, *, allow: bool, always: Always | None = None, by: str = ""
+    ) -> PendingApproval:
+        """Answer a call that waits; the first answer counts.
+
+        Args:
+            identifier: The `id` of the entry.
+            allow: Whether it may be made; only a literal `True` is a yes.
+            always: Also write the rule of the entry that covers the tool, these arguments or the server.
+            by: Who answers, for the other side and for the record; the program by default.
+
+        Returns:
+            The entry as it was shown, with the answer.
+
+        Raises:
+            ApprovalError: The entry is unknown, or was decided already: the error names by whom.
+            ConfigError: The rule cannot be written; the answer counts, and holds until this program ends.
+        """
+        return self._runner.run(lambda: self._async.answer(identifier, allow=allow, always=always, by=by))
 
     def changes(self, name: str) -> Changes:
         """Return how a server's definitions differ from their pins; empty until they were checked.

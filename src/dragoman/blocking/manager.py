@@ -71,6 +71,7 @@ class McpManager(ManagerInThread):
         missing_ok: bool = False,
         env: Mapping[str, str] | None = None,
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
@@ -99,6 +100,8 @@ class McpManager(ManagerInThread):
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
             env: The environment that variables are read from and servers inherit; this process's by default.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
+            approvals: With `inbox`, a call that needs a yes waits in the user's inbox, while `approval`
+                asks; the configuration can turn that off. By default as configured, else `off`.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -119,6 +122,7 @@ class McpManager(ManagerInThread):
             missing_ok=missing_ok,
             env=env,
             users=users,
+            approvals=approvals,
         )
         super().__init__(mcp, OwnThread(mcp, mcp.runner))
 
@@ -141,6 +145,7 @@ class McpManager(ManagerInThread):
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> Self:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
@@ -162,6 +167,7 @@ class McpManager(ManagerInThread):
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
             users: How many users may be connected.
+            approvals: Where calls wait.
 
         Raises:
             ConfigError: The profile or a host is unknown, or the named file does not exist.
@@ -183,6 +189,7 @@ class McpManager(ManagerInThread):
                 call_log=call_log,
                 default_trust=default_trust,
                 users=users,
+                approvals=approvals,
             )
         )
 
@@ -388,7 +395,7 @@ class McpManager(ManagerInThread):
 
     @cached_property
     def trust(self) -> TrustDecisions:
-        """Definitions that changed: `changes`, `approve`."""
+        """What a person decides: `pending`, `answer` for calls, `changes`, `approve` for definitions."""
         return TrustDecisions(self._async.trust, self._runner)
 
     @cached_property

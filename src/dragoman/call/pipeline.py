@@ -127,7 +127,7 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: Call) -> T
             await context.throttle.turn()
         fields = _checked(context, tool, call)
         if context.ask or context.gate.watches_calls:
-            fields = await _permit(context, tool, fields)
+            fields = await _permit(context, tool, call, fields)
         if tool.source == "builtin":
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
@@ -225,7 +225,9 @@ def make_caller(
     return call
 
 
-async def _permit(context: CallContext, tool: ToolDef, fields: Mapping[str, Any]) -> dict[str, Any]:
+async def _permit(
+    context: CallContext, tool: ToolDef, call: Call, fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Check that the policy or the user allows a call; no deadline runs while the user is asked.
 
     Returns:
@@ -242,7 +244,7 @@ async def _permit(context: CallContext, tool: ToolDef, fields: Mapping[str, Any]
     how: dict[str, Any] = {"trusts_hints": trusts, "ask": context.ask}
     asks = context.while_asking is not None and context.gate.asks(tool, judged, **how)
     async with context.while_asking() if asks and context.while_asking is not None else nullcontext():
-        asked = await context.gate.permit(tool, judged, **how)
+        asked = await context.gate.permit(tool, judged, **how, report=call.on_progress)
     if asked and context.registry.get(tool.name) != tool:
         raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged
@@ -314,7 +316,7 @@ async def _answer_by(
 ) -> ToolResult:
     fields, _ = check(context.validators.of(other.input_schema), other, arguments)
     if context.ask or context.gate.watches_calls:
-        fields = await _permit(context, other, fields)
+        fields = await _permit(context, other, call, fields)
     if other.server:
         return await _send(context, other, call, fields)
     result = await _run_here(other, call, fields)

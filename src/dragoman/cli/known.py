@@ -11,7 +11,6 @@ from dragoman.cli.options import typed
 from dragoman.errors import (
     ConfigError,
     ConfigSyntaxError,
-    InvalidSpecError,
     UnknownServerError,
 )
 from dragoman.suggest import suggest
@@ -54,6 +53,8 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 
 def unknown(settings: Settings, name: str) -> DragomanError:
     """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
+    from dragoman.diagnosis.fleet import broken_entries  # Most names are known.
+
     if (problem := broken_entries(settings).get(name)) is not None:
         from dragoman.diagnosis.explain import explain
 
@@ -66,16 +67,6 @@ def unknown(settings: Settings, name: str) -> DragomanError:
                 msg, source=problem.source, pointer=problem.pointer, line=problem.line, hint=problem.hint
             )
     return unknown_among([one.name for one in settings.servers], name, f"unknown server `{name}`")
-
-
-def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
-    """Return the entries that do not describe a server, by name; a server of the same name hides one."""
-    names = {spec.name for spec in settings.servers}
-    found: dict[str, InvalidSpecError] = {}
-    for problem in settings.problems:
-        if isinstance(problem, InvalidSpecError) and problem.server and problem.server not in names:
-            found.setdefault(problem.server, problem)
-    return found
 
 
 def _stands_in(name: str, path: str) -> bool:

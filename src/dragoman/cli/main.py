@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "chat": ("dragoman.cli.commands.chat:chat", "Chat with a model that can use the tools."),
     "top": ("dragoman.cli.commands.top:top", "Watch servers, calls and logs in a dashboard."),
+    "web": ("dragoman.cli.commands.web:web", "Watch and use the servers in a browser."),
     "status": (
         "dragoman.cli.commands.status:status",
         "Show servers, their state and their last error (also: list, ls).",
@@ -70,6 +71,10 @@ COMMANDS = {
     "trust": (
         "dragoman.cli.commands.trust:trust",
         "Show, approve and revoke trust; pin versions.",
+    ),
+    "approvals": (
+        "dragoman.cli.commands.approvals:approvals",
+        "List, show and answer calls that wait for a yes.",
     ),
     "login": ("dragoman.cli.commands.login:login", "Log in to a server."),
     "logout": ("dragoman.cli.commands.login:logout", "Delete the saved login of a server."),

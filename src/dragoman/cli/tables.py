@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli.arguments import pieces
-from dragoman.cli.known import broken_entries
 from dragoman.cli.options import typed
 from dragoman.cli.output import NO_SERVERS, cut, indented, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
+from dragoman.diagnosis.fleet import broken_entries
 from dragoman.tools.result.render import describe, is_carried
 
 if TYPE_CHECKING:

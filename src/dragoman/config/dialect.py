@@ -366,11 +366,32 @@ def _setting(key: Key, value: Any) -> Any:
         return value
     if isinstance(value, str) and key.form == "text" and key.contains in value:
         return value
+    if isinstance(value, str) and value in key.choices:
+        return value
+    if key.form == "table":
+        return _webhook(value)
     wanted = "true or false" if key.form == "flag" else "a text with {tool} in it, such as {server}__{tool}"
+    wanted = " or ".join(f'"{one}"' for one in key.choices) or wanted
     msg = f"expected {wanted}{'' if key.form == 'text' else f', not {shown(value)}'}"
     raise ValueError(msg)
 
 
+def _webhook(value: Any) -> dict[str, str]:
+    table = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    known = {"address", "secret", "public_url"}
+    if not {"address", "secret"} <= table.keys() <= known or not all(
+        isinstance(one, str) for one in table.values()
+    ):
+        msg = "expected a table of texts: `address` and `secret`, perhaps `public_url`"
+        raise ValueError(msg)
+    if not table["address"].startswith(("https://", "http://")) or len(table["secret"]) < SHORTEST_SECRET:
+        msg = f"`address` must be a URL, and `secret` have at least {SHORTEST_SECRET} characters"
+        raise ValueError(msg)
+    return table
+
+
+SHORTEST_SECRET = 16
+"""Characters of the secret that signs what a webhook gets."""
 CAMEL_CASE = {
     "clientId": "client_id",
     "clientSecret": "client_secret",

@@ -101,6 +101,23 @@ def remove(document: Document, pointer: Pointer) -> Document:
     return _checked(document, text, pointer, wanted)
 
 
+def insert(document: Document, pointer: Pointer, value: Any) -> Document:
+    """Return the document with an item put before the one at a pointer into a list.
+
+    Raises:
+        ConfigError: The document cannot be changed this way.
+    """
+    _check_format(document)
+    wanted = copy.deepcopy(document.data)
+    value_at(wanted, pointer[:-1]).insert(pointer[-1], value)
+    insert_text = insert_json if document.format == "json" else insert_toml
+    try:
+        text = insert_text(document.text, pointer, value)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise _refused(document, pointer, str(error)) from None
+    return _checked(document, text, pointer, wanted)
+
+
 def placed(data: Any, pointer: Pointer, value: Any) -> Any:
     """Return a copy of data with a value set at a pointer."""
     if not pointer:
@@ -278,6 +295,23 @@ def put_json(text: str, pointer: Pointer, value: Any) -> str:
         shown = _json_text(made, _unit(text), _line_indent(text, node.start), _newline(text))
         return text[: node.start] + shown + text[node.end :]
     return _append(text, node, pointer[depth], value)
+
+
+def insert_json(text: str, pointer: Pointer, value: Any) -> str:
+    """Return a JSON text with an item put before the one at a pointer.
+
+    Raises:
+        ValueError: The text is not JSON, or there is nothing at the pointer.
+    """
+    node, _ = _walk(text, pointer[:-1])
+    member = _find(node, pointer[-1])
+    if member is None:
+        raise _not_a_container(pointer)
+    shown, gap = _one_line_json(value), ", "
+    if "\n" in text[node.start : member.start]:
+        indent, newline = _own_indent(text, member, ""), _newline(text)
+        shown, gap = _json_text(value, _unit(text), indent, newline), f",{newline}{indent}"
+    return f"{text[: member.start]}{shown}{gap}{text[member.start :]}"
 
 
 def remove_json(text: str, pointer: Pointer) -> str:
@@ -508,6 +542,37 @@ def put_toml(text: str, pointer: Pointer, value: Any) -> str:
         at = own[0].start
         return text[:at] + block + _cut_statements(text, own, statements, joins_blanks=False)[at:]
     return _insert(text, statements, pointer, block, newline)
+
+
+def insert_toml(text: str, pointer: Pointer, value: Any) -> str:
+    """Return a TOML text with an item put before the one at a pointer: a table of an array, or a value.
+
+    Raises:
+        ValueError: The value has a null.
+    """
+    statements = list(_statements(text))
+    at = next((n for n, one in enumerate(statements) if (one.kind, one.pointer) == ("array", pointer)), None)
+    if at is None:
+        import tomlkit
+
+        document = tomlkit.parse(text)
+        node: Any = document
+        for part in pointer[:-1]:
+            node = node[part]
+        node.insert(pointer[-1], _inline(value))
+        return tomlkit.dumps(document)
+    # The comment above a table belongs to it.
+    while (
+        at
+        and statements[at - 1].kind == "other"
+        and text[statements[at - 1].start :].lstrip().startswith("#")
+    ):
+        if not text[statements[at - 1].start : statements[at - 1].end].strip():
+            break
+        at -= 1
+    newline, start = _newline(text), statements[at].start
+    block = _toml_table(pointer, value, newline)
+    return f"{text[:start]}{block}{newline}{text[start:]}"
 
 
 def remove_toml(text: str, pointer: Pointer) -> str:

@@ -228,8 +228,8 @@ def rules_target(settings: Settings, otherwise: Target) -> Target | None:
     return otherwise if otherwise.dialect.name == _RULES_DIALECT else None
 
 
-def add_rule(target: Target, rule: Mapping[str, Any]) -> None:
-    """Add a rule to a file's policy, after all others.
+def add_rule(target: Target, rule: Mapping[str, Any], *, before: Mapping[str, Any] | None = None) -> None:
+    """Add a rule to a file's policy, after all others, or before one that is there.
 
     Raises:
         ConfigError: Nothing was written.
@@ -239,7 +239,13 @@ def add_rule(target: Target, rule: Mapping[str, Any]) -> None:
         policy = edit.value_at(document.data, _POLICY)
         place = _POLICY if isinstance(policy, list) else (*_POLICY, "rules")
         rules = edit.value_at(document.data, place)
-        if isinstance(rules, list):
+        if before:
+            listed = cast("list[Any]", rules) if isinstance(rules, list) else []
+            if before not in listed:
+                msg = "the rule that asks is not there any more"
+                raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint="answer again")
+            changed = edit.insert(document, (*place, listed.index(before)), dict(rule))
+        elif isinstance(rules, list):
             changed = edit.put(document, (*place, len(cast("list[Any]", rules))), dict(rule))
         elif rules is None and isinstance(policy, dict):
             changed = edit.put(document, place, [dict(rule)])

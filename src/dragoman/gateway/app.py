@@ -1,9 +1,9 @@
 """The gateway over HTTP, as an ASGI application: `/mcp` for all servers, `/mcp/SERVER` for one.
 
 Both protocol generations are served at the same address. `/toolsets/NAME/mcp` has the tools of a
-toolset. Before a request reaches MCP, its host, its origin
-and its token are checked. `/healthz` says whether the gateway takes requests, `/status` which servers it has,
-and `/metrics` is for Prometheus.
+toolset. Before a request reaches MCP, its host, its origin and its token are checked. `/approvals` has what
+waits for the user, `/status` the servers; `/healthz` says whether the gateway takes requests, and `/metrics`
+is for Prometheus.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import ConfigError, UnknownServerError
+from dragoman.gateway import approvals
 from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint, GatewayRequest
@@ -26,7 +27,7 @@ from dragoman.gateway.users import UserGateways
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from dragoman.manager.manager import McpManager
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+CONSOLE = "/console"
 _METADATA = "/.well-known/oauth-protected-resource"
 _GENERATE = "generate"
 _NOT_FOUND = JSONResponse({"error": "not found"}, 404)
@@ -154,6 +156,17 @@ class Guard:
         return await self.verifier.verify(token.strip())
 
 
+class Console(Protocol):
+    """The web console of a gateway."""
+
+    async def answer(self, http: GatewayRequest) -> Response:
+        """Answer a request for a path below `/console`; its host and origin are checked."""
+        ...
+
+    async def close(self) -> None:
+        """End every stream."""
+
+
 class GatewayApp:
     """The ASGI application."""
 
@@ -172,7 +185,7 @@ class GatewayApp:
         """The shared token; empty if there is none."""
         self.draining = False
         """Whether the application takes no new requests because it is about to end."""
-        self._guard = guard
+        self.guard = guard
         self._path = path.rstrip("/")
         self._sse = sse
         self._endpoint = endpoint
@@ -180,6 +193,24 @@ class GatewayApp:
         self._users = users
         """Those of each user; `None` if all clients are one."""
         self._owns_manager = False
+        self.console: Console | None = None
+        """What answers below `/console`."""
+
+    @asynccontextmanager
+    async def enter(self, token: str) -> AsyncGenerator[tuple[str, McpManager]]:
+        """Check a token; give who it stands for, and their manager, while a request is in progress.
+
+        Raises:
+            Refused: The token is not valid, or none is needed, so that it could stand for anybody.
+        """
+        user = await self.guard.user({"authorization": f"Bearer {token}"})
+        if user is None:
+            raise Refused(401, "this gateway has no tokens: use the link that it printed")
+        if self._users is None:
+            yield "", self.gateway.mcp
+            return
+        async with self._users.enter(user.user) as endpoint:
+            yield user.user, endpoint.gateway.mcp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or the life of the application."""
@@ -207,6 +238,8 @@ class GatewayApp:
     async def close(self) -> None:
         """End every stream and session, and the manager if the application has started it."""
         self.draining = True
+        if self.console is not None:
+            await self.console.close()
         if self._users is not None:
             await self._users.close()
         await self.gateway.close()
@@ -216,6 +249,8 @@ class GatewayApp:
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, wait until those in progress are done, and end what is left."""
         self.draining = True
+        if self.console is not None:
+            await self.console.close()
         every = [self._endpoint, *(self._users.endpoints() if self._users is not None else ())]
         for endpoint in every:
             endpoint.gateway.announcer.close()
@@ -246,7 +281,7 @@ class GatewayApp:
         Raises:
             Refused: The request is not let in.
         """
-        self._guard.check_address(http.headers)
+        self.guard.check_address(http.headers)
         if http.path == "/healthz":
             state = "draining" if self.draining else "ok"
             return JSONResponse({"status": state}, status_code=503 if self.draining else 200)
@@ -254,7 +289,11 @@ class GatewayApp:
             return self._metadata()
         if self.draining:
             return PlainTextResponse("the gateway is shutting down", 503, headers={"Retry-After": "1"})
-        user = await self._guard.user(http.headers)
+        if self.console is not None and (http.path == CONSOLE or http.path.startswith(f"{CONSOLE}/")):
+            return await self.console.answer(http)
+        if approvals.is_answer(http):
+            return await approvals.answer(http)
+        user = await self.guard.user(http.headers)
         if user is None or self._users is None:
             http.principal = "" if user is None else user.principal
             return await self._serve(http, self._endpoint)
@@ -269,6 +308,8 @@ class GatewayApp:
             own = endpoint.gateway.mcp
             shown = self.metrics() if self._users is None else server_metrics([own])
             return PlainTextResponse(shown, media_type="text/plain; version=0.0.4")
+        if path == approvals.PATH or path.startswith(f"{approvals.PATH}/"):
+            return await approvals.show(http, endpoint.gateway.mcp.user)
         if path == "/status":
             return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
         is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))
@@ -303,13 +344,13 @@ class GatewayApp:
         headers = {"Retry-After": "1"} if refused.status == 503 else {}
         if (
             refused.status in (401, 403)
-            and self._guard.verifier is not None
+            and self.guard.verifier is not None
             and refused.reason != "wrong origin"
         ):
             error = "insufficient_scope" if refused.status == 403 else "invalid_token"
             challenge = [f'error="{error}"'] if refused.reason != "no token" else []
-            if isinstance(self._guard.verifier, JwtVerifier):
-                audience = split_url(self._guard.verifier.audience)
+            if isinstance(self.guard.verifier, JwtVerifier):
+                audience = split_url(self.guard.verifier.audience)
                 if audience is not None:
                     place = f"{audience.scheme}://{audience.netloc}{_METADATA}{audience.path.rstrip('/')}"
                     challenge.append(f'resource_metadata="{place}"')
@@ -320,7 +361,7 @@ class GatewayApp:
         return Response(json.dumps(body), refused.status, headers=headers, media_type="application/json")
 
     def _metadata(self) -> Response:
-        verifier = self._guard.verifier
+        verifier = self.guard.verifier
         if not isinstance(verifier, JwtVerifier):
             return _NOT_FOUND
         facts: dict[str, Any] = {

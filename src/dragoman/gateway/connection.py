@@ -247,6 +247,10 @@ class ClientConnection:
                     return await answer
         except TimeoutError:
             raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
+        except asyncio.CancelledError as exc:
+            # Someone else has answered, or the request is over: the client can take its form away.
+            put(_cancelled(number, str(exc)))
+            raise
         finally:
             self._asked.pop(number, None)
 
@@ -296,3 +300,8 @@ class ClientConnection:
 def agreed_version(wanted: str) -> str:
     """Return the protocol version for a client of the older protocol that wants this one."""
     return wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+
+
+def _cancelled(number: str, reason: str) -> dict[str, Any]:
+    params = {"requestId": number, **({"reason": reason} if reason else {})}
+    return {"method": "notifications/cancelled", "params": params}

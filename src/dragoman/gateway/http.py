@@ -116,6 +116,20 @@ class GatewayRequest:
         Raises:
             RefusedError: It is too large, not as long as its header says, or not JSON.
         """
+        body = await self.body(limit)
+        if body is None:
+            return None
+        try:
+            return decode(body)
+        except MCPError as exc:
+            raise RefusedError(400, exc.message, code=exc.code) from exc
+
+    async def body(self, limit: int) -> bytes | None:
+        """Return the body; `None` if the client hangs up before its end.
+
+        Raises:
+            RefusedError: It is too large, or not as long as its header says.
+        """
         size = self.headers.get("content-length", "")
         if size.isdigit() and int(size) > limit:
             raise RefusedError(413, f"Request body exceeds {limit} bytes")
@@ -135,10 +149,7 @@ class GatewayRequest:
         if size.isdigit() and int(size) != length:
             # The client has asked for another protocol (`Upgrade`), and the rest is lost with that.
             raise RefusedError(400, f"Bad Request: the body has {length} bytes, not {size}")
-        try:
-            return decode(b"".join(parts))
-        except MCPError as exc:
-            raise RefusedError(400, exc.message, code=exc.code) from exc
+        return b"".join(parts)
 
 
 def read_headers(scope: Scope) -> dict[str, str]:

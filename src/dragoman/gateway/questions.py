@@ -103,6 +103,16 @@ class ClientExchange:
         self.client: object = client or object()
         """Equal for requests of the same client; by default the request is one of its own."""
 
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+        return ""
+
+    @property
+    def principal(self) -> str:
+        """Whom its token stands for."""
+        return ""
+
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- of those who can ask
         """Ask the client what a server asks, and return its answer.
 
@@ -112,9 +122,12 @@ class ClientExchange:
         msg = f"a program cannot answer {method}: call the tool itself"
         raise MCPError(code=INVALID_REQUEST, message=msg)
 
-    async def approve(self, call: CallRequest) -> bool:  # noqa: ARG002 -- as above
-        """Ask the person at the client whether a call may be made; only a clear yes is true."""
-        return False
+    async def approve(self, call: CallRequest) -> bool | None:  # noqa: ARG002 -- as above
+        """Ask the person at the client whether a call may be made; only a clear yes is true.
+
+        `None` says that the client cannot be asked.
+        """
+        return None
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message to the client, if it wants it."""
@@ -188,11 +201,11 @@ class Questions:
             exchange.tell(COMPLETE, params)
 
     def _approval(self, given: ApprovalHandler | None) -> ApprovalHandler:
-        async def approve(request: CallRequest) -> bool:
+        async def approve(request: CallRequest) -> bool | None:
             exchange = current_caller.get()
             if exchange is not None:
                 return await cast("ClientExchange", exchange).approve(request)
-            answer = given(request) if given is not None else False
+            answer = given(request) if given is not None else None
             return await answer if inspect.isawaitable(answer) else answer
 
         return approve

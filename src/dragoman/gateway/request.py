@@ -162,16 +162,26 @@ class AskedNow(ClientExchange):
             params = {**params, "elicitationId": secrets.token_hex(8)}
         return await request.peer.ask(method, framed(method, params, server), request.put)
 
-    async def approve(self, call: CallRequest) -> bool:
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+        return self._request.client_name
+
+    @property
+    def principal(self) -> str:
+        """Whom its token stands for."""
+        return self._request.principal
+
+    async def approve(self, call: CallRequest) -> bool | None:
         """Ask the person at the client by a form; a client that cannot be asked has not approved."""
         request = self._request
         if request.peer is None or request.lacks(ELICIT):
-            return False
+            return None
         try:
             return says_yes(await request.peer.ask(ELICIT, approval_form(call), request.put))
         except MCPError as exc:
             logger.info("%s: `%s` is not approved: %s", call.server, call.original_name, exc)
-            return False
+            return None
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the connection."""
@@ -208,7 +218,17 @@ class AskedInRounds(ClientExchange):
             raise MCPError(code=INVALID_REQUEST, message=f"the client does not support {method}")
         return await self.held.ask(method, framed(method, params, server))
 
-    async def approve(self, call: CallRequest) -> bool:
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+        return self.request.client_name
+
+    @property
+    def principal(self) -> str:
+        """Whom its token stands for."""
+        return self.request.principal
+
+    async def approve(self, call: CallRequest) -> bool | None:
         """Return what the person has said.
 
         Raises:
@@ -219,8 +239,10 @@ class AskedInRounds(ClientExchange):
         subject = subject_of(call)
         if subject in self._approved:
             return True
-        if subject == self._refused or self.request.lacks(ELICIT):
+        if subject == self._refused:
             return False
+        if self.request.lacks(ELICIT):
+            return None
         self._wants = call
         msg = f"`{call.tool}` waits for approval"
         raise CallDeniedError(msg, tool=call.tool, server=call.server, rule=call.rule, pending=True)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import uvicorn
 
@@ -17,7 +17,7 @@ from dragoman.server.process.signals import on_signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from dragoman.gateway.app import GatewayApp
+    from starlette.types import Receive, Scope, Send
 
 GRACE_SECONDS = 10.0
 BACKLOG = 2048
@@ -50,8 +50,18 @@ class _Uvicorn(uvicorn.Server):
             self._on_ready()
 
 
+class Application(Protocol):
+    """What is served: an ASGI application that can be told to end."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the life of the application."""
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new requests, wait for those in progress, and end what is left."""
+
+
 async def serve_http(
-    app: GatewayApp,
+    app: Application,
     listener: socket.socket,
     *,
     grace: float = GRACE_SECONDS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -98,7 +99,7 @@ class Workspace:
         self.questions = questions
         # Servers start when they are needed, and a broken one must not keep the others from their clients.
         servers = [spec.replace(lazy=True, required=False) for spec in settings.servers]
-        handlers = questions.handlers(Handlers(approval=_approve))
+        handlers = questions.handlers(Handlers(approval=self._approve))
         self.mcp: McpManager = McpManager(
             settings.replace(servers=servers, auto_reload=False),
             handlers=handlers,
@@ -106,6 +107,7 @@ class Workspace:
             call_log=settings.call_log is not False,
             env=env,
             connections=shared,
+            approvals="inbox",
         )
         self.users = 0
         self.last_used = time.monotonic()
@@ -132,6 +134,18 @@ class Workspace:
             await self.gateway.close()
         await self.mcp.shutdown()
 
+    async def _approve(self, request: CallRequest) -> bool | None:
+        """Ask at the terminal of the command; clients that speak MCP are asked by the gateway."""
+        handlers = current_handlers.get()
+        if handlers is None or handlers.approval is None:
+            return None
+        outcome = handlers.approval(request)
+        answer = await outcome if inspect.isawaitable(outcome) else outcome
+        if answer is None and self.mcp.settings.approvals is None:
+            # A script is told at once, as without the daemon.
+            return False
+        return answer
+
     def status(self) -> WorkspaceStatus:
         """Return its servers that run or have failed; nothing that could be secret."""
         shown = {
@@ -140,15 +154,6 @@ class Workspace:
             if one.state not in (ServerState.IDLE, ServerState.CLOSED)
         }
         return WorkspaceStatus(root=self.settings.root, profile=self.settings.profile, servers=shown)
-
-
-async def _approve(request: CallRequest) -> bool:
-    """Ask at the terminal of the command; clients that speak MCP are asked by the gateway."""
-    handlers = current_handlers.get()
-    if handlers is None or handlers.approval is None:
-        return False
-    outcome = handlers.approval(request)
-    return bool(await outcome) if asyncio.iscoroutine(outcome) else bool(outcome)
 
 
 class Workspaces:

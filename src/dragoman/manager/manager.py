@@ -8,13 +8,10 @@ Its methods are what an application needs daily; what fewer need is on the facet
 `skills`, `apps` and `session`. The work is done by others, each in its own module:
 
 - `lifetime.Lifetime` starts the servers, waits for them and stops them.
-- `parts.Parts` holds the parts of the manager:
-  - `pool.ServerPool` makes, starts, replaces and stops the supervisors, one per server.
-  - `catalog.ToolCatalog` keeps the tool registry in step with what the servers list.
-  - `resources.Resources` lists and reads resources and prompts.
-  - `subscriptions.Subscriptions` keeps subscriptions, log levels and roots across reconnections.
-- `reloader.Reloader` reads the configuration again.
-- `users.Users` has the managers of users.
+- `parts.Parts` holds `pool.ServerPool`, which makes and replaces the supervisors, one per server,
+  `catalog.ToolCatalog`, which keeps the tool registry in step with what the servers list,
+  `resources.Resources`, which lists and reads resources and prompts, and `subscriptions.Subscriptions`.
+- `reloader.Reloader` reads the configuration again; `users.Users` has the managers of users.
 - `dragoman.call.run` runs one call.
 """
 
@@ -102,6 +99,7 @@ class McpManager:
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
@@ -131,6 +129,8 @@ class McpManager:
             env: The environment that variables are read from and servers inherit; this process's by default.
             connections: The connections that several managers share; by default each has its own.
             users: How many users of `as_user` may be connected at a time, and for how long without use.
+            approvals: With `inbox`, a call that needs a yes waits in the user's inbox, while `approval`
+                asks; the configuration can turn that off. By default as configured, else `off`.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -141,14 +141,13 @@ class McpManager:
         read = settings_of(servers, profile) if load is None else load()
         if header_provider is not None:
             handlers = (handlers or Handlers()).replace(headers=header_provider)
+        given = Given(handlers=handlers, inputs=inputs, default_trust=default_trust, env=env)
         context = UserContext(make_func=self._tool_func)
-        if connections is not None:
-            context = context.replace(connections=connections)
         parts = Parts(
             read,
-            Given(handlers=handlers, inputs=inputs, default_trust=default_trust, env=env),
+            given.replace(approvals=approvals),
             registry=registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry),
-            context=context,
+            context=context if connections is None else context.replace(connections=connections),
             trust_project=trust_project,
             is_trusted=read is not servers,
             cache=cache,
@@ -177,6 +176,7 @@ class McpManager:
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
         users: UserLimits | None = None,
+        approvals: Literal["inbox", "off"] | None = None,
     ) -> Self:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
@@ -198,6 +198,7 @@ class McpManager:
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
             users: How many users may be connected.
+            approvals: Where calls wait.
 
         Raises:
             ConfigError: The profile or a host is unknown, or the named file does not exist.
@@ -229,6 +230,7 @@ class McpManager:
             call_log=call_log,
             default_trust=default_trust,
             users=users,
+            approvals=approvals,
         )
         manager._lifetime.reloader = Reloader(manager._parts, load=read)
         if is_own and not manager._parts.settings.servers:
@@ -283,10 +285,8 @@ class McpManager:
     def _repr_html_(self) -> str:
         from dragoman.display import rows_html
 
-        rows = [
-            {"server": one.name, "state": one.state, "tools": one.tools, "error": one.last_error}
-            for one in self.status().values()
-        ]
+        found = self.status().values()
+        rows = [{"server": s.name, "state": s.state, "tools": s.tools, "error": s.last_error} for s in found]
         return rows_html(rows) or "no servers"
 
     async def __aenter__(self) -> Self:
@@ -530,7 +530,7 @@ class McpManager:
 
     @cached_property
     def trust(self) -> TrustDecisions:
-        """Definitions that changed: `changes`, `approve`."""
+        """What a person decides: `pending`, `answer` for calls, `changes`, `approve` for definitions."""
         return TrustDecisions(self._parts)
 
     @cached_property
@@ -614,7 +614,7 @@ class McpManager:
         """
         known = self._parts.supervisors
         chosen = known if names is None else {name: find_server(known, name) for name in names}
-        return {name: supervisor.status() for name, supervisor in chosen.items()}
+        return {name: one.status() for name, one in chosen.items()}
 
     def metrics(self) -> dict[str, ServerMetrics]:
         """Return the metrics of every server, by name.

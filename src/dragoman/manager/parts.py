@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import sys
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.errors import DragomanError
 from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
 from dragoman.manager.pool import STARTING_AT_ONCE, ServerPool, find_server
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, UserLimits
+from dragoman.model import ApprovalCaller, Handlers, UserLimits
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.observe.turns import CallThrottle, FailureLog
+from dragoman.server.in_progress import current_caller
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
@@ -32,20 +35,21 @@ from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from dragoman.call import CallContext
     from dragoman.events import Event
     from dragoman.manager.forward import Forward
     from dragoman.manager.users import Users
-    from dragoman.model import ServerSpec, Settings, Texts, ToolResult
+    from dragoman.model import AlwaysRule, PendingApproval, ServerSpec, Settings, Texts, ToolResult
     from dragoman.observe.call_log import CallLog
     from dragoman.server.observer import Room
     from dragoman.server.supervisor import Supervisor
     from dragoman.tools.registry import ToolRegistry
     from dragoman.trust.approval_store import Approvals
+    from dragoman.trust.inbox import Inbox
     from dragoman.trust.pins import Trust
-    from dragoman.trust.policy import Policy
+    from dragoman.trust.policy import Policy, PolicyRequest
 
 PIPELINE = "dragoman.call"
 """The module of calls: imported after the servers have started, or by the first call."""
@@ -83,6 +87,8 @@ class UserContext(Struct, kw_only=True):
 
 class Given(Struct, kw_only=True):
     """Arguments of a manager that its users get too."""
+
+    approvals: Literal["inbox", "off"] | None = None
 
     handlers: Handlers | None = None
     inputs: Mapping[str, str] | None = None
@@ -149,6 +155,9 @@ class Parts:
             publish=self.publish,
             default_trust=given.default_trust,
             approvals=lambda: _approvals(env),
+            inbox=self._open_inbox,
+            uses_inbox=None if given.approvals is None else given.approvals == "inbox",
+            offers=self._offered_rules,
             program=context.gate,
             user=context.user,
         )
@@ -297,6 +306,54 @@ class Parts:
             return key
         return hashlib.sha256(f"{key}\n{self.user}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
+    async def _open_inbox(self) -> Inbox:
+        # With its database, once a call has to wait.
+        module = await late_import_module("dragoman.trust.inbox")
+        return module.Inbox(
+            user=self.user,
+            publish=self.bus.publish,
+            mask=self.gate.redactor.mask,
+            caller=self._caller,
+            notify=self._webhook,
+        )
+
+    def _webhook(self) -> Callable[[PendingApproval, str], Coroutine[Any, Any, None]] | None:
+        settings = self.settings.approval_webhook
+        if settings is None:
+            return None
+        from dragoman.manager.webhook import tell_webhook
+
+        return lambda entry, code: tell_webhook(settings, entry, code)
+
+    def _caller(self) -> ApprovalCaller:
+        client = current_caller.get()
+        return ApprovalCaller(
+            user=self.user,
+            principal="" if client is None else client.principal,
+            client="" if client is None else client.name,
+            program=program_name(),
+            process=os.getpid(),
+        )
+
+    def _offered_rules(self, request: PolicyRequest, place: str) -> Sequence[AlwaysRule]:
+        """Return the rules that a person can choose with a yes; a user of a program writes none."""
+        if self.user:
+            return ()
+        from dragoman.config.rules import (
+            always_rules,
+            asking_rule,
+            rules_file,
+        )  # With the writer of files, as above.
+
+        file = rules_file(self.settings, request.server, env=self.given.env)
+        return always_rules(
+            request,
+            file,
+            allows=lambda rule, before: self.gate.would_allow(request, rule, before=before),
+            asking=asking_rule(self.settings, place),
+            mask=self.gate.redactor.mask,
+        )
+
     def publish(self, event: Event) -> None:
         """Publish an event of a server: to the metrics, the subscriptions, and then the listeners.
 
@@ -334,6 +391,11 @@ class Parts:
     def _name_order(self) -> list[str] | None:
         """Return the servers in the order in which they get names, if the order decides."""
         return list(self.supervisors) if self.settings.collisions == "skip" else None
+
+
+def program_name() -> str:
+    """Return what this program is called."""
+    return Path(sys.argv[0]).name if sys.argv else ""
 
 
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:

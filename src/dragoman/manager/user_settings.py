@@ -80,10 +80,10 @@ class UserSettings:
 
             return None if getattr(now, kind) is None else ask
 
-        async def approve(request: CallRequest) -> bool:
+        async def approve(request: CallRequest) -> bool | None:
             handler = self._handlers.approval
             if handler is None:
-                return False
+                return None
             if inspect.iscoroutinefunction(handler):
                 return await handler(request)
             answer = await asyncio.to_thread(handler, request)

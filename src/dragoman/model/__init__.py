@@ -3,6 +3,10 @@
 All are frozen structs (`dragoman.struct`) without I/O. Import each from here.
 """
 
+from dragoman.model.approval import Always as Always
+from dragoman.model.approval import AlwaysRule, ApprovalCaller, PendingApproval
+from dragoman.model.approval import ApprovalKind as ApprovalKind
+from dragoman.model.approval import ApprovalState as ApprovalState
 from dragoman.model.handlers import (
     ApprovalHandler,
     Audience,
@@ -81,7 +85,9 @@ __all__ = [
     "CODE",
     "DEFAULT_CALL_TIMEOUT",
     "DEFAULT_CONNECT_TIMEOUT",
+    "AlwaysRule",
     "App",
+    "ApprovalCaller",
     "ApprovalHandler",
     "Audience",
     "Auth",
@@ -97,6 +103,7 @@ __all__ = [
     "Note",
     "Origin",
     "Part",
+    "PendingApproval",
     "ProgressHandler",
     "Prompt",
     "Provenance",

@@ -18,8 +18,10 @@ Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
 """Given a server's name and its request; returns the answer, or an awaitable of it."""
 RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
 """Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
-ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
-"""Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
+ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool | None] | None]"
+"""Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that.
+
+`None` says that no person can be asked: the call waits in the inbox, if there is one; else it is denied."""
 Audience: TypeAlias = Literal["model", "app"]
 """Who calls a tool: a model, or the app of the tool's own server."""
 HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"

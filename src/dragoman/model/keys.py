@@ -59,6 +59,8 @@ class Key(_Documented, kw_only=True):
     """How secrets in it are masked: those in a command line, in arguments, in an address, or all of it.
 
     `trust.encoding` masks such a field wherever it is shown, and no `repr` has it."""
+    is_users_own: bool = False
+    """Whether no file of a project can set it, approved or not."""
     is_always_shown: bool = False
     """Whether `config show --json` has it although it is the default."""
     # Filled in by `keys`

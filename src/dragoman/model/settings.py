@@ -3,7 +3,7 @@
 As in `server`, annotations are no texts here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dragoman.errors import DragomanError
@@ -121,6 +121,26 @@ class Settings(Struct, kw_only=True):
             "keep calls and the stderr of servers for `dragoman calls` and `dragoman logs`: "
             "[what is kept](trust.md#what-is-kept)",
             unless_given="the terminal program keeps them, the library does not",
+        ),
+    ] = None
+    approvals: Annotated[
+        Literal["inbox", "off"] | None,
+        Key(
+            "where a call waits that a rule asks about: in the [inbox](approvals.md), or nowhere (`off`); it "
+            "is then denied if no person can be asked",
+            unless_given="`inbox` for `serve`, the daemon and the session, `off` for the library",
+        ),
+    ] = None
+    approval_timeout: Annotated[
+        float, Key("seconds after which a call that nobody has answered is denied", unit="s")
+    ] = 600.0
+    approval_webhook: Annotated[
+        Mapping[str, str] | None,
+        Key(
+            "`address`, `secret` and `public_url`: the [webhook](approvals.md#a-webhook) that is told of "
+            "each call that waits",
+            mask="value",
+            is_users_own=True,
         ),
     ] = None
     daemon: Annotated[

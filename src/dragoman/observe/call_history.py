@@ -87,6 +87,7 @@ class CallHistory:
         errors_only: bool = False,
         since: float | None = None,
         text: str = "",
+        before: tuple[float, int] | None = None,
         limit: int = 50,
     ) -> list[CallRecord]:
         """Return the latest calls that match, newest first.
@@ -98,6 +99,7 @@ class CallHistory:
             errors_only: Whether to leave out calls that succeeded.
             since: Seconds since the epoch.
             text: A text in the tool's name, the arguments or the result; ASCII letters match in any case.
+            before: The time and the number of a call; only those are returned that are listed after it.
             limit: How many at most.
 
         Raises:
@@ -114,6 +116,8 @@ class CallHistory:
             wanted.append(("error_code <> ''", ()))
         if since is not None:
             wanted.append(("at >= ?", (since,)))
+        if before is not None:
+            wanted.append(("(at, number) < (?, ?)", before))
         if text:
             escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
             columns = ("tool", "arguments", "result")
@@ -139,6 +143,20 @@ class CallHistory:
             found.ended(one.server, one.tool, one.duration, one.error_code)
         return {name: found.server(name, 0.0) for name in found}
 
+    def count(self, *, since: float, user: str | None = None) -> dict[str, int]:
+        """Return the number of calls by server.
+
+        Args:
+            since: Seconds since the epoch.
+            user: Who made them; `None` for all.
+
+        Raises:
+            DragomanError: The log cannot be read.
+        """
+        of_user, values = ("", (since,)) if user is None else (" AND user = ?", (since, user))
+        query = f"SELECT server, count(*) FROM calls WHERE at >= ?{of_user} GROUP BY server"  # noqa: S608 -- only constants
+        return dict(self._rows(query, values))
+
     def show(self, key: str | int) -> CallRecord | None:
         """Return one call by its number or its id; `None` if the log does not have it.
 
@@ -150,6 +168,9 @@ class CallHistory:
         return found[0] if found else None
 
     def _read(self, query: str, values: Sequence[Any]) -> list[CallRecord]:
+        return [from_row(row[0], row[1:]) for row in self._rows(query, values)]
+
+    def _rows(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         if not self.path.exists():
             return []
         if not self.path.is_file():
@@ -163,12 +184,11 @@ class CallHistory:
                     return []  # another process is creating it
                 if "user" in missing_columns(connection):
                     query = query.replace(", user FROM", ", '' FROM").replace("user = ?", "'' = ?")
-                rows = connection.execute(query, values).fetchall()
+                return connection.execute(query, values).fetchall()
         except sqlite3.Error as exc:
             msg = f"the call log {self.path} cannot be read: {exc}"
             hint = "it is moved aside when calls are logged again" if is_damage(exc) else "try again"
             raise DragomanError(msg, hint=hint) from exc
-        return [from_row(row[0], row[1:]) for row in rows]
 
 
 def from_row(number: int, row: Row) -> CallRecord:

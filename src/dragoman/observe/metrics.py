@@ -129,6 +129,8 @@ class ServerMetrics(Struct, kw_only=True):
     failed_connects: int = 0
     states: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds spent in each state, the current one included."""
+    in_state: float | None = None
+    """Seconds since the last change of state; `None` if no state is known."""
     tools: Mapping[str, ToolMetrics] = field(default_factory=dict[str, ToolMetrics])
     """By exposed name."""
 
@@ -240,9 +242,9 @@ class Metrics:
             case _:
                 pass
 
-    def read(self, now: float) -> dict[str, ServerMetrics]:
-        """Return a reading of every known server, by name."""
-        return {name: life.read(name, now) for name, life in self._servers.items()}
+    def read(self, now: float, *, by_tool: bool = True) -> dict[str, ServerMetrics]:
+        """Return a reading of every known server, by name; without its tools it costs less."""
+        return {name: life.read(name, now, by_tool=by_tool) for name, life in self._servers.items()}
 
     def server(self, name: str, now: float) -> ServerMetrics:
         """Return a reading of one server; all zero if it is not known."""
@@ -336,7 +338,7 @@ class _Server:
         elif after in _UNMADE and before is ServerState.CONNECTING:
             self.failed_connects += 1
 
-    def read(self, name: str, now: float) -> ServerMetrics:
+    def read(self, name: str, now: float, *, by_tool: bool = True) -> ServerMetrics:
         tools = list(self.tools.values())
         states = dict(self.states)
         if self.state is not None:
@@ -359,7 +361,8 @@ class _Server:
             restarts=max(0, self.connects - 1),
             failed_connects=self.failed_connects,
             states=states,
-            tools={name: tool.read(name) for name, tool in sorted(self.tools.items())},
+            in_state=None if self.state is None else max(0.0, now - self.since),
+            tools={name: tool.read(name) for name, tool in sorted(self.tools.items())} if by_tool else {},
         )
 
 

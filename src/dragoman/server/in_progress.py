@@ -24,6 +24,16 @@ class Caller(Protocol):
         """Equal for requests of the same client."""
         ...
 
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+        ...
+
+    @property
+    def principal(self) -> str:
+        """Whom its token stands for."""
+        ...
+
 
 current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 """The request that the current task works for; `None` for a call of the application itself."""

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import (
@@ -59,10 +60,22 @@ if TYPE_CHECKING:
 
     from dragoman.errors import ConnectError
     from dragoman.events import Event
-    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, Input, ServerSpec, ToolDef, Transport
+    from dragoman.model import (
+        AlwaysRule,
+        ApprovalHandler,
+        Auth,
+        HeaderProvider,
+        Input,
+        PendingApproval,
+        ProgressHandler,
+        ServerSpec,
+        ToolDef,
+        Transport,
+    )
     from dragoman.trust.approval_store import Approvals
+    from dragoman.trust.inbox import Inbox
     from dragoman.trust.pins import Trust
-    from dragoman.trust.policy import Decision, Kind, Scope
+    from dragoman.trust.policy import Decision, Kind, Rule, Scope
 
 logger = logging.getLogger("dragoman")
 
@@ -84,6 +97,9 @@ class Gate:
         publish: Callable[[Event], None] = lambda _: None,
         default_trust: Trust = "warn",
         approvals: Callable[[], Approvals] | None = None,
+        inbox: Callable[[], Awaitable[Inbox]] | None = None,
+        uses_inbox: bool | None = None,
+        offers: Callable[[PolicyRequest, str], Sequence[AlwaysRule]] = lambda _request, _place: (),
         program: Gate | None = None,
         user: str = "",
     ) -> None:
@@ -98,6 +114,10 @@ class Gate:
             publish: Called with an event when tools differ from their pins.
             default_trust: The trust of servers that do not set `trust`.
             approvals: Opens the user's approvals; required unless the project is trusted.
+            inbox: Makes the inbox in which calls wait for a person, when the first has to.
+            uses_inbox: Whether there is one, unless the configuration turns it off; by default as configured.
+            offers: Given a call and the place of the rule that asks, returns the rules that a person can have
+                written together with a yes.
             program: For the gate of one user of a program: the program's own. Its rules hold too.
             user: The id of that user.
 
@@ -117,6 +137,12 @@ class Gate:
         self._trusts_project = trust_project
         self._own = None if policy is None else _own_policy(policy)
         self._approval = approval
+        self._make_inbox = inbox
+        self._uses_inbox = uses_inbox
+        self._inbox: Inbox | None = None
+        self._offers = offers
+        self._remembered: list[tuple[Rule, str]] = []
+        """The rules that a person has chosen with a yes: those of the files have them after a reload."""
         self._open_approvals = approvals
         self._vouched: dict[str, str] = program._vouched if program else {}  # noqa: SLF001 -- of this class
         self._policy = Policy()
@@ -141,6 +167,14 @@ class Gate:
         """Whether the policy may ask about or deny any call."""
         return self._watches or (self._program is not None and self._program.watches_calls)
 
+    @property
+    def has_inbox(self) -> bool:
+        """Whether calls that no person at the caller decides wait for one."""
+        if self._make_inbox is None or self._uses_inbox is False:
+            return False
+        said = self.settings.approvals
+        return said != "off" and (said == "inbox" or self._uses_inbox is True)
+
     def set_policy(self, policy: Policy | Mapping[str, Any] | list[Any]) -> None:
         """Replace the application's own rules.
 
@@ -159,6 +193,7 @@ class Gate:
     def update(self, settings: Settings) -> None:
         """Apply new settings, as returned by `decide`."""
         self.settings = settings
+        self._remembered.clear()
         trusts = self._trusts_project or settings.trusts_project
         parts: list[tuple[Scope, ReadPolicy]] = []
         if self._own is not None:
@@ -184,6 +219,7 @@ class Gate:
         self._limits, self._project_limits = limits, with_project
         self._by_field = settings.by_field
         self._inputs = tuple(settings.inputs)
+        self.redactor.add((settings.approval_webhook or {}).values())
         for spec in settings.servers:
             self.redactor.add(spec_values(spec, on_disk=not self.needs_approval(spec)))
 
@@ -359,6 +395,7 @@ class Gate:
         *,
         trusts_hints: bool,
         ask: bool | ApprovalHandler = False,
+        report: ProgressHandler | None = None,
     ) -> bool:
         """Check that the policy permits a call, and return whether a person was asked (which takes time).
 
@@ -368,11 +405,13 @@ class Gate:
             trusts_hints: Whether its server's annotations are trusted.
             ask: Whether a call that no rule decides needs a yes, unless the tool is read-only; a function
                 is asked instead of `Handlers.approval`.
+            report: Given progress while the call waits in the inbox.
 
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name, ask=ask)
+        request = _request(tool, arguments, trusts_hints=trusts_hints)
+        return await self._permit(request, tool.name, ask=ask, report=report)
 
     def asks(
         self,
@@ -384,7 +423,35 @@ class Gate:
     ) -> bool:
         """Return whether a person will be asked about a call; see `permit`."""
         request = _request(tool, arguments, trusts_hints=trusts_hints)
-        return self._asked(ask=ask) is not None and self._decide(request, ask=ask).action == "ask"
+        asks_someone = self.has_inbox or self._asked(ask=ask) is not None
+        return asks_someone and self._decide(request, ask=ask).action == "ask"
+
+    def would_allow(self, request: PolicyRequest, rule: Mapping[str, Any], *, before: str = "") -> bool:
+        """Return whether one more rule of the user's would allow a call.
+
+        Args:
+            request: The call.
+            rule: The rule.
+            before: The place of the rule of the user's that it comes before; after all others by default. A
+                rule about more than these very arguments must not overtake one that denies.
+        """
+        read = read_policy([rule], scope="user").rules
+        later = list(self._policy.rules)[self._place(before) :] if before else []
+        if rule.get("other_arguments") is not False and any(
+            one.action == "deny" and one.scope == "user" for one in later
+        ):
+            return False
+        decision = self._decide(request, more=[(one, before) for one in read])
+        return decision.action == "allow" and not decision.is_open
+
+    def decision(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Decision:
+        """Return what the rules say about a call, without asking a person."""
+        return self._decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
+
+    def _place(self, before: str) -> int:
+        rules = enumerate(self._policy.rules)
+        found = (number for number, one in rules if one.scope == "user" and one.source == before)
+        return next(found, len(self._policy.rules))
 
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
         """Raise if a rule denies a call; whatever needs a question passes.
@@ -428,9 +495,22 @@ class Gate:
         """Return whether the policy denies a resource or a prompt without asking a person."""
         return self._decide(_offer(kind, name, server, None)).action == "deny"
 
-    def _decide(self, request: PolicyRequest, *, ask: bool | ApprovalHandler = False) -> Decision:
+    def _decide(
+        self,
+        request: PolicyRequest,
+        *,
+        ask: bool | ApprovalHandler = False,
+        more: Sequence[tuple[Rule, str]] = (),
+    ) -> Decision:
         """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
-        found = own = self._policy.decide(request)
+        policy = self._policy
+        if more := [*self._remembered, *more]:
+            rules = list(policy.rules)
+            # From the end, so that the places stay what they are.
+            for rule, before in sorted(more, key=lambda one: self._place(one[1]), reverse=True):
+                rules.insert(self._place(before) if before else len(rules), rule)
+            policy = policy.replace(rules=rules)
+        found = own = policy.decide(request)
         if self._program is not None:
             theirs = self._program._decide(request)  # noqa: SLF001 -- of this class
             # A rule that allows decides more than a policy that says nothing.
@@ -442,29 +522,20 @@ class Gate:
         return self._approval if isinstance(ask, bool) else ask
 
     async def _permit(
-        self, request: PolicyRequest, name: str, *, ask: bool | ApprovalHandler = False
+        self,
+        request: PolicyRequest,
+        name: str,
+        *,
+        ask: bool | ApprovalHandler = False,
+        report: ProgressHandler | None = None,
     ) -> bool:
         decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
-        handler = self._asked(ask=ask) if decision.action == "ask" else None
-        said_yes = handler is not None and await self._confirmed(request, name, decision, handler)
-        if said_yes:
-            # The rules may have changed while the person was asked.
-            decision = self._decide(request, ask=ask)
-        if not said_yes or decision.action == "deny":
-            raise denial(
-                decision,
-                tool=name,
-                server=request.server,
-                own_name=request.tool if request.kind == "tool" else "",
-                asked=handler is not None,
-            )
-        return True
-
-    async def _confirmed(
-        self, request: PolicyRequest, name: str, decision: Decision, handler: ApprovalHandler
-    ) -> bool:
+        own_name = request.tool if request.kind == "tool" else ""
+        denied = partial(denial, tool=name, server=request.server, own_name=own_name)
+        if decision.action == "deny":
+            raise denied(decision)
         question = CallRequest(
             server=request.server,
             tool=name,
@@ -476,20 +547,69 @@ class Gate:
             kind=request.kind,
             user=self._user,
         )
+        handler = self._asked(ask=ask)
+        entry = await self._wait_in_inbox(request, question, decision, handler, report)
+        if entry is None:
+            said = None if handler is None else await self._confirmed(question, handler)
+        else:
+            said = None if entry.state == "expired" else entry.state == "approved"
+        if not said:
+            raise denied(decision, asked=said is not None, entry=entry)
+        # The rules may have changed while the person was asked.
+        decision = self._decide(request, ask=ask)
+        if decision.action == "deny":
+            if entry is not None and self._inbox is not None:
+                await self._inbox.refuse(entry, decision.label)
+            raise denied(decision)
+        if entry is not None and not (self._inbox is not None and await self._inbox.claim(entry)):
+            raise denied(decision, asked=True, entry=entry)
+        return True
+
+    async def _wait_in_inbox(
+        self,
+        request: PolicyRequest,
+        question: CallRequest,
+        decision: Decision,
+        handler: ApprovalHandler | None,
+        report: ProgressHandler | None,
+    ) -> PendingApproval | None:
+        """Let a call wait for the first answer; return its entry, or `None` without an inbox."""
+        if self._make_inbox is None or not self.has_inbox:
+            return None
+        made = self._inbox or await self._make_inbox()
+        self._inbox = self._inbox or made
+        entry = await self._inbox.ask(
+            question,
+            decision,
+            seconds=self.settings.approval_timeout,
+            handler=None if handler is None else lambda: _answer(question, handler),
+            always=lambda: self._offers(request, decision.source),
+            report=report,
+        )
+        if entry is not None and entry.state == "approved":
+            for one in entry.always:
+                if one.covers == entry.remembered:
+                    read = read_policy([one.rule], scope="user").rules
+                    self._remembered += [(rule, one.before) for rule in read]
+        return entry
+
+    async def _confirmed(self, question: CallRequest, handler: ApprovalHandler) -> bool | None:
         try:
-            if inspect.iscoroutinefunction(handler):
-                answer = await handler(question)
-            else:
-                answer = await asyncio.to_thread(handler, question)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            answer = await _answer(question, handler)
         except Exception as exc:
             if isinstance(exc, CallDeniedError) and exc.pending:
                 raise
-            logger.exception("%s: the `approval` handler failed; the call is denied", request.server)
+            logger.exception("%s: the `approval` handler failed; the call is denied", question.server)
             return False
         # Only a literal True is consent.
-        return answer is True
+        return None if answer is None else answer is True
+
+
+async def _answer(question: CallRequest, handler: ApprovalHandler) -> bool | None:
+    if inspect.iscoroutinefunction(handler):
+        return await handler(question)
+    answer = await asyncio.to_thread(handler, question)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> PolicyRequest:

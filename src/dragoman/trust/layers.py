@@ -122,6 +122,8 @@ def _combined(key: Key, layers: Layers, counted: Sequence[Statement]) -> Any:
     """Return the value of a setting, of which the strongest file decides, or all that files say of it."""
     if key.layers == "every":
         return [one for one in layers.statements if one.key == key.field]
+    if key.is_users_own:
+        counted = [one for one in counted if one.scope != "project"]
     said = _strongest(counted, key.field)
     usual = layers.naming if key.field == "naming" else key.default
     return usual if said is None else said

@@ -35,6 +35,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, InvalidArgumentsError
+from dragoman.model.approval import PendingApproval
 from dragoman.model.keys import Key, keys
 from dragoman.struct import HIDDEN, Struct, field
 from dragoman.trust.patterns import (
@@ -104,6 +105,9 @@ class Rule(Struct, kw_only=True):
             "boolean for the value"
         ),
     ] = ()
+    other_arguments: Annotated[
+        bool, Key("with `false`: only calls that have no other arguments than those in `arguments`")
+    ] = True
     name: Annotated[str, Key("nothing: the error message shows it")] = ""
     reason: Annotated[str, Key("nothing: the error message shows it, to the model and to people")] = ""
     scope: Scope = "user"
@@ -236,9 +240,28 @@ def ask_by_default(request: PolicyRequest) -> Decision:
     return Decision(action=decision.action, reason=decision.reason)
 
 
-def allowing(server: str, tool: str = "") -> dict[str, str]:
-    """Return the rule that allows one tool of a server, or all of its tools, as a file has it."""
-    return {"action": "allow", "server": _literal(server), "tool": _literal(tool) if tool else "*"}
+def allowing(server: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the rule that allows one tool of a server, or all of its tools, as a file has it.
+
+    Args:
+        server: The server.
+        tool: The tool, by the server's own name; all tools by default.
+        arguments: The only arguments that are allowed: texts, numbers and booleans.
+    """
+    rule: dict[str, Any] = {
+        "action": "allow",
+        "server": _literal(server),
+        "tool": _literal(tool) if tool else "*",
+    }
+    if arguments is None:
+        return rule
+    exact = {
+        f"/{name.replace('~', '~0').replace('/', '~1')}" if name.startswith("/") else name: (
+            _literal(value) if isinstance(value, str) else value
+        )
+        for name, value in arguments.items()
+    }
+    return {**rule, "arguments": exact, "other_arguments": False}
 
 
 def _literal(name: str) -> str:
@@ -260,7 +283,13 @@ def _is_met(rule: Rule, request: PolicyRequest, annotations: Mapping[str, Any]) 
         and _is_about(rule, request)
         and all(_holds(condition, annotations) for condition in rule.annotations)
         and all(one.matches(request.arguments, permits=rule.action == "allow") for one in rule.arguments)
+        and (rule.other_arguments or _has_no_other(request.arguments, rule.arguments))
     )
+
+
+def _has_no_other(arguments: Mapping[str, Any], named: Sequence[ArgumentPattern]) -> bool:
+    names = {one.place[0] for one in named}
+    return "*" in names or arguments.keys() <= names
 
 
 def _is_about(rule: Rule, request: PolicyRequest) -> bool:
@@ -346,7 +375,13 @@ def _as_sent(value: Any) -> Any:
 
 
 def denial(
-    decision: Decision, *, tool: str, server: str, own_name: str = "", asked: bool = False
+    decision: Decision,
+    *,
+    tool: str,
+    server: str,
+    own_name: str = "",
+    asked: bool = False,
+    entry: PendingApproval | None = None,
 ) -> CallDeniedError:
     """Return the error for a denied call.
 
@@ -356,11 +391,16 @@ def denial(
         server: Its server.
         own_name: The server's own name of the tool, for the rule that would allow it.
         asked: Whether a person was asked and declined; otherwise there was no one to ask.
+        entry: What became of it in the inbox, if it waited there.
     """
     is_told = decision.reason and (decision.rule or not asked)
     reason = f": {for_log(decision.reason, 500)}" if is_told else ""
     if decision.action == "deny":
         text, hint = "Blocked by {by}", "use another tool, or ask the user"
+    elif entry is not None and entry.state == "expired":
+        seconds = entry.expires_at - entry.asked_at
+        text = f"`{tool}` needs confirmation by {{by}}, and nobody answered within {seconds:g} s"
+        hint = "ask the user before you repeat it"
     elif asked:
         text, hint = f"the user declined `{tool}`", "do not repeat it; ask what to do instead"
     else:
@@ -484,6 +524,9 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
         wrong.append("`annotation` applies to tools only; write another rule for resources and prompts")
     arguments = _arguments(table.get("arguments"), wrong)
     name, reason = (_text(table, key, wrong) for key in ("name", "reason"))
+    others = table.get("other_arguments", True)
+    if not isinstance(others, bool):
+        wrong.append("`other_arguments` must be true or false")
     if wrong and action == "allow":
         return None, wrong
     if wrong:
@@ -494,6 +537,7 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
         **globs,
         annotations=annotations,
         arguments=arguments,
+        other_arguments=others is not False,
         name=for_log(name, 100),
         reason=for_log(reason, _PROJECT_REASON if scope == "project" else _REASON),
         scope=scope,

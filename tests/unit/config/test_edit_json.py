@@ -242,3 +242,21 @@ def test_what_is_not_there_cannot_be_removed() -> None:
 def test_other_formats_are_not_changed() -> None:
     with pytest.raises(ConfigError, match="YAML files are read but not changed"):
         edit.put(parse("a: 1", "x.yaml", "yaml"), ("b",), 1)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    "text",
+    ['{"rules": [{"a": 1}, {"b": 2}]}', '{\n  "rules": [\n    {"a": 1}, // one\n    {"b": 2}\n  ]\n}\n'],
+    ids=["one line", "lines"],
+)
+def test_an_item_is_put_before_another(text: str, at: int) -> None:
+    document = parse(text, "f.json", "json")
+    changed = edit.insert(document, ("rules", at), {"new": [1, 2]})
+    expected = [{"a": 1}, {"b": 2}]
+    expected.insert(at, {"new": [1, 2]})  # type: ignore[dict-item]
+    assert changed.data == {"rules": expected}
+    assert ("// one" in changed.text) == ("// one" in text)
+    assert changed.text.count("\n") == (text.count("\n") and 9)
+    with pytest.raises(ConfigError, match="the file is left as it is"):
+        edit.insert(document, ("rules", 7), {})

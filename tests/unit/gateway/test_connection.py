@@ -12,6 +12,7 @@ from tests.unit.gateway.test_http import ClientsOfAnn, headers_of
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.outbox import ClientOutbox
+from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 
 PREFIX = "io.modelcontextprotocol/"
@@ -146,4 +147,33 @@ async def test_what_is_kept_of_a_handshake_is_bounded() -> None:
         assert (await reader.read.get())["result"]
         assert client.name == "c" * 200
         await client.close()
+        await reader.outbox.close(flush=False)
+
+
+async def test_a_form_is_withdrawn_when_another_has_answered() -> None:
+    questions = Questions()
+    policy = [{"action": "ask", "tool": "add"}]
+    manager = McpManager(
+        [notes().spec()], cache=False, policy=policy, handlers=questions.handlers(), approvals="inbox"
+    )
+    async with manager as mcp, Gateway(mcp, questions=questions) as gateway, asyncio.timeout(20):
+        await mcp.wait_ready()
+        reader = Reader()
+        connection = gateway.connect(reader.outbox)
+        connection.take(request("initialize", **{**HELLO, "capabilities": {"elicitation": {}}}))
+        await reader.read.get()
+        connection.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        connection.take(request("tools/call", 2, name="mcp_notes_add", arguments={"text": "milk"}))
+        form = await reader.read.get()
+        assert form["method"] == "elicitation/create"
+        (waiting,) = mcp.trust.pending()
+        assert waiting.caller.client == "c"
+        await mcp.trust.answer(waiting.id, allow=True, by="ann")
+        withdrawn = await reader.read.get()
+        assert withdrawn["method"] == "notifications/cancelled"
+        assert withdrawn["params"] == {"requestId": form["id"], "reason": "already approved by ann"}
+        assert (await reader.read.get())["result"]["content"][0]["text"] == "added milk 0"
+        # A late answer of the client changes nothing.
+        connection.take({"jsonrpc": "2.0", "id": form["id"], "result": {"action": "decline"}})
+        await connection.close()
         await reader.outbox.close(flush=False)

@@ -45,6 +45,23 @@ def test_calls_are_listed_the_latest_first_and_filtered(path: Path) -> None:
     assert history.list(text="\\") == history.list(text="' OR 1=1 --") == history.list(limit=-1) == []
 
 
+def test_pages_join_even_where_calls_began_at_the_same_moment(path: Path) -> None:
+    clock = Clock()
+    with closing(CallLog(path, clock=clock)) as log:
+        for number in range(7):
+            clock.now += number // 5
+            note(log, number, server="law" if number % 2 else "fs")
+        assert log.flush(20)
+    history = CallHistory(path)
+    found = history.list(limit=3)
+    while page := history.list(limit=3, before=(found[-1].at, found[-1].number)):
+        found += page
+    assert ids(found) == [f"c-{number}" for number in reversed(range(7))]
+    assert history.count(since=0.0) == {"fs": 4, "law": 3}
+    assert history.count(since=clock.now - 0.5) == {"fs": 1}
+    assert history.count(since=0.0, user="ada") == {}
+
+
 @pytest.mark.timeout(20)
 def test_a_named_pipe_in_the_place_of_the_log_is_an_error(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)

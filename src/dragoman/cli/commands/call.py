@@ -357,10 +357,10 @@ def _is_safe(tool: ToolDef, settings: Settings) -> bool:
     return bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 
-async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
-    """Ask the user to confirm a call, if a rule requires it."""
+async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool | None:
+    """Ask the user to confirm a call, if a rule requires it; return `None` if there is no terminal."""
     if yes or not sys.stdin.isatty():
-        return yes
+        return yes or None
     live.show.text = ""
     live.show.clear()
     why = output.one_line(request.reason) or "A rule requires confirmation"
@@ -368,7 +368,12 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?", "skill": "Load it?"}[
         request.kind
     ]
-    return await confirm(question)
+    try:
+        return await confirm(question)
+    except asyncio.CancelledError as exc:
+        if exc.args:  # It was answered elsewhere.
+            click.echo(f"\n{output.one_line(str(exc.args[0]))}", err=True)
+        raise
 
 
 async def review_changes(live: Connected) -> None:

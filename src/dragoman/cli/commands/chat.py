@@ -12,7 +12,6 @@ from dragoman.cli.adhoc import AdHocCommand, is_url, offer_to_keep, take_url
 from dragoman.cli.exits import run
 from dragoman.cli.options import THINK, Options, common_options, yes_option
 from dragoman.cli.output import one_line, warn
-from dragoman.errors import ConfigError
 from dragoman.storage.files import state_folder
 
 if TYPE_CHECKING:
@@ -140,6 +139,7 @@ async def _open(
 ) -> bool:
     from dragoman.cli.session.conversation import Conversation
     from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
+    from dragoman.config.rules import rules_file
     from dragoman.manager.manager import McpManager
     from dragoman.observe.otlp import exporting
 
@@ -153,10 +153,17 @@ async def _open(
         except AbandonedError:
             raise click.Abort from None
     talks: list[Conversation] = []
-    consent = Consent(asker, lambda server: rule_file(options, mcp, server)) if asker is not None else None
+
+    def rule_file(server: str) -> Target | None:
+        is_named = options.server is None
+        return rules_file(mcp.settings, server, config=options.config) if is_named else None
+
+    consent = Consent(asker, rule_file) if asker is not None else None
     setup: dict[str, Any] = {
         "handlers": _handlers(consent, lambda: talks[0].provider, has_model=provider is not None),
         "call_log": options.load().call_log is not False,
+        # In a pipe no one watches: a call that no rule allows is denied at once.
+        "approvals": "inbox" if consent is not None else None,
         "default_trust": "ask" if consent is not None else "warn",
     }
     if options.server is not None:
@@ -172,25 +179,6 @@ async def _open(
         async with Conversation(mcp, provider, **talk) as conversation:
             talks.append(conversation)
             return await _converse(mcp, screen, conversation, asker, consent, why=why)
-
-
-def rule_file(options: Options, mcp: McpManager, server: str) -> Target | None:
-    """Return the user's file for rules about a server.
-
-    Rules go by name. That of a server of a project or of the command line may be another server's tomorrow,
-    so no rule is written for these.
-    """
-    from dragoman.cli.commands.edit import target_of
-    from dragoman.config.write import rules_target
-    from dragoman.trust.layers import of_project
-
-    spec = mcp.settings.server(server)
-    if options.server is not None or spec is None or of_project(spec, mcp.settings):
-        return None
-    try:
-        return rules_target(mcp.settings, target_of(options))
-    except ConfigError:
-        return None
 
 
 def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:

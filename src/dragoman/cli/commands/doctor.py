@@ -15,7 +15,7 @@ from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_ser
 from dragoman.cli.connect import Progress
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, overall_exit, run
-from dragoman.cli.known import broken_entries, named
+from dragoman.cli.known import named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
 from dragoman.cli.output import ErrorReport, ProblemReport
 from dragoman.cli.reviews import ReviewReport, review_report
@@ -97,6 +97,7 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
     """
     from dragoman.cli.commands.fix import fix
     from dragoman.diagnosis.explain import explain
+    from dragoman.diagnosis.fleet import broken_entries
     from dragoman.diagnosis.review import look_alikes, review
 
     names = take_servers(options, names)

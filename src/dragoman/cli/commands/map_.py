@@ -381,7 +381,8 @@ class _AskOnce:
         if not self._yes and sys.stdin.isatty():
             self.live.show.clear()
             click.echo(f"The answer counts for all {self.calls:,} calls.", err=True)
-        return await confirmed(request, self.live, yes=self._yes)
+        # One answer for every row: where no one can be asked, a thousand rows do not wait for one each.
+        return await confirmed(request, self.live, yes=self._yes) is True
 
 
 def _announce(options: Options, plan: BulkPlan) -> None:

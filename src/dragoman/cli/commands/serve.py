@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import socket
 
     from dragoman.config.users import UsersFile
+    from dragoman.console.app import ConsoleApp
     from dragoman.gateway.app import GatewayApp
     from dragoman.gateway.auth import Verifier
     from dragoman.gateway.gateway import Gateway
@@ -88,6 +89,8 @@ KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
     metavar="TEXT",
     help=f"The secret that replicas share; by default {KEY_VARIABLE} or generated.",
 )
+@click.option("--console", is_flag=True, help="Serve the web console at /console, and print a link to it.")
+@click.option("--read-only", is_flag=True, help="The console changes nothing and calls no tool.")
 @click.option("--access-log/--no-access-log", default=None, help="Log requests to stderr; on with --http.")
 @click.pass_obj
 def serve(options: Options, **given: Any) -> int:
@@ -107,6 +110,9 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
         raise ConfigError(
             msg, hint="remove the server that runs `dragoman serve` from dragoman's configuration"
         )
+    if given["read_only"] and not given["console"]:
+        msg = "--read-only needs --console"
+        raise click.UsageError(msg)
     if address is None and (hint := _http_only(given)):
         msg = f"{hint} needs --http"
         raise click.UsageError(msg)
@@ -131,7 +137,7 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
     users = await _users(given) if address is not None else None
     serving = await late_import_module("dragoman.gateway.serve")
     questions = (await late_import_module("dragoman.gateway.questions")).Questions()
-    listener = _bind(serving, address) if address is not None else None
+    listener = bind_address(serving, address) if address is not None else None
     _log_to_stderr(options, access=given["access_log"] if given["access_log"] is not None else bool(address))
     manager = _manager(options, settings, given["only"], questions, users.limits if users else None)
     keys = [*given["state_key"]] or [key for key in [os.environ.get(KEY_VARIABLE, "")] if key]
@@ -156,7 +162,7 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             else given["token"] or os.environ.get(TOKEN_VARIABLE) or "generate",
             verifier=await _verifier(given, users),
             users=users.settings if users else None,
-            hosts=[*given["allow_host"], *_own_hosts(listener)],
+            hosts=[*given["allow_host"], *own_hosts(listener)],
             origins=given["allow_origin"],
             questions=questions,
             tools=given["tools"],
@@ -165,12 +171,18 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             sse=given["sse"],
             for_model=given["for_model"],
         )
+        console: ConsoleApp | None = None
+        if given["console"]:
+            module = await late_import_module("dragoman.console.app")
+            app.console = console = module.ConsoleApp(
+                mcp, app.guard, entrance=app, prefix=app_module.CONSOLE, read_only=given["read_only"]
+            )
         generated = app.token if not (given["token"] or token) else ""
         shown = generated or (f"${TOKEN_VARIABLE}" if app.token else "")
         await serving.serve_http(
             app,
             listener,
-            on_ready=lambda: _announce(listener, generated, shown, sse=given["sse"]),
+            on_ready=lambda: _announce(listener, generated, shown, sse=given["sse"], console=console),
             proxy=given["proxy"] or "",
         )
     return Exit.DONE
@@ -181,13 +193,15 @@ def _manager(
 ) -> McpManager:
     from dragoman.manager.manager import McpManager
 
-    handlers = questions.handlers()
+    setup: dict[str, Any] = {
+        "handlers": questions.handlers(),
+        "users": users,
+        "approvals": "inbox",
+    }
     if not only:
-        return McpManager.from_config(
-            options.with_hosts(), config=options.config, handlers=handlers, users=users
-        )
+        return McpManager.from_config(options.with_hosts(), config=options.config, **setup)
     chosen = [spec for spec in settings.servers if spec.name in only]
-    return McpManager(settings.replace(servers=chosen, auto_reload=False), handlers=handlers, users=users)
+    return McpManager(settings.replace(servers=chosen, auto_reload=False), **setup)
 
 
 async def _users(given: dict[str, Any]) -> UsersFile | None:
@@ -251,11 +265,13 @@ def _http_only(given: dict[str, Any]) -> str:
         "stateless",
         "sse",
         "proxy",
+        "console",
     )
     return next((f"--{name.replace('_', '-')}" for name in names if given[name]), "")
 
 
-def _bind(serving: Any, address: str) -> socket.socket:
+def bind_address(serving: Any, address: str) -> socket.socket:
+    """Return a socket that is bound to `[HOST:]PORT`; without a host, to this machine alone."""
     host, _, port = address.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
         msg = f"`{address}` is not [HOST:]PORT"
@@ -263,7 +279,8 @@ def _bind(serving: Any, address: str) -> socket.socket:
     return serving.bind(host.strip("[]") or LOOPBACK, int(port))
 
 
-def _own_hosts(listener: socket.socket) -> list[str]:
+def own_hosts(listener: socket.socket) -> list[str]:
+    """Return the name under which a socket is reached beside those of this machine."""
     host = listener.getsockname()[0]
     return [] if host in ("0.0.0.0", "::") else [host]  # noqa: S104 -- compared, not bound
 
@@ -286,7 +303,9 @@ async def _say_servers(options: Options, settings: Settings, only: tuple[str, ..
             click.echo(f"not approved: {output.one_line(spec.name)} (from {where}): {command}", err=True)
 
 
-def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> None:
+def _announce(
+    listener: socket.socket, token: str, shown: str, *, sse: bool, console: ConsoleApp | None
+) -> None:
     """Say where the gateway is, and what to write into the configuration of the usual hosts.
 
     Args:
@@ -294,6 +313,7 @@ def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> 
         token: The token, if it was generated.
         shown: What stands for the token in the entries; empty if none is needed.
         sse: Whether the older transport is served too.
+        console: The web console, if there is one.
     """
     host, port = listener.getsockname()[:2]
     place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -302,6 +322,8 @@ def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> 
         click.echo(f"serving at {place}/sse (SSE)", err=True)
     if token:
         click.echo(f"token: {token}", err=True)
+    if console is not None:
+        click.echo(f"console: {console.link(place)}", err=True)
     headers = {"Authorization": f"Bearer {shown}"} if shown else {}
     entry: dict[str, Any] = {"url": f"{place}/mcp", **({"headers": headers} if headers else {})}
     words = ["claude", "mcp", "add", "--transport", "http", "dragoman", f"{place}/mcp"]

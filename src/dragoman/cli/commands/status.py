@@ -12,7 +12,7 @@ from dragoman.cli import exits, output
 from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, overall_exit, run
-from dragoman.cli.known import broken_entries, known_tools, named
+from dragoman.cli.known import known_tools, named
 from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
 from dragoman.cli.remote import divert
 from dragoman.errors import DragomanError
@@ -262,6 +262,7 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusRow:
 
 def _broken(settings: Settings) -> list[BrokenEntry]:
     from dragoman.diagnosis.explain import explain
+    from dragoman.diagnosis.fleet import broken_entries
 
     found = {name: explain(problem) for name, problem in broken_entries(settings).items()}
     return [

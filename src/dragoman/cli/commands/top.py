@@ -78,7 +78,7 @@ async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
         show = await stack.enter_async_context(Progress("starting"))
         stack.enter_context(kept_logs())
         consent = Consent(asker)
-        mcp = await _manager(stack, options, Handlers(approval=consent.approve_call), demo=demo)
+        mcp = await watched_manager(stack, options, Handlers(approval=consent.approve_call), demo=demo)
         history = CallHistory(mcp.call_log.path) if mcp.call_log is not None else None
         show.text = ""
         show.clear()
@@ -88,7 +88,10 @@ async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
         show.text = "stopping the servers"
 
 
-async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, *, demo: bool) -> McpManager:
+async def watched_manager(
+    stack: AsyncExitStack, options: Options, handlers: Handlers, *, demo: bool
+) -> McpManager:
+    """Return a started manager for a person who watches it: it records calls and asks about changed tools."""
     from dragoman.manager.manager import McpManager
 
     if demo:
@@ -102,6 +105,7 @@ async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, 
         handlers=handlers,
         call_log=options.load().call_log is not False,
         default_trust="ask",
+        approvals="inbox",
     )
     return await stack.enter_async_context(mcp)
 

@@ -23,7 +23,7 @@ from textual.containers import Container, Horizontal
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from dragoman.cli import exits
-from dragoman.cli.dashboard.calls import CallsPane, CallStream, Follower
+from dragoman.cli.dashboard.calls import CallsPane
 from dragoman.cli.dashboard.dialogs import (
     Abandoned,
     ArgumentsDialog,
@@ -39,8 +39,8 @@ from dragoman.cli.dashboard.lists import (
     OffersPane,
     ServerLine,
     ServersTable,
-    broken_notes,
     clock_time,
+    note_of,
     offers_of,
     summary,
 )
@@ -50,8 +50,10 @@ from dragoman.cli.session.render_turn import PastCall, short_arguments
 from dragoman.cli.slash import Context, Leave, UsageError, give_inputs, run, token_asker
 from dragoman.cli.tables import in_session
 from dragoman.diagnosis.explain import explain_status, state_word
+from dragoman.diagnosis.fleet import broken_row
 from dragoman.errors import DragomanError
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
+from dragoman.observe.call_stream import CallStream, Follower
 from dragoman.tools.result.render import describe
 from dragoman.tools.search import ToolIndex
 from dragoman.trust.addresses import read_link
@@ -406,8 +408,8 @@ class Dashboard(App[None]):
         self._choose(servers.current or "")
         status = statuses.get(self._server)
         problem = next((one_line(str(one)) for one in settings.problems), "")
-        if (note := broken_notes(settings).get(self._server)) is not None:
-            problem = f"{one_line(self._server)}  {note.plain}"
+        if status is None and (row := broken_row(settings, self._server)) is not None:
+            problem = f"{one_line(self._server)}  {note_of(row).plain}"
         line = self.query_one(ServerLine)
         spec = settings.server(self._server)
         line.draw(status, is_on=is_on(self._server), width=width, problem=problem, spec=spec)

@@ -16,10 +16,9 @@ from textual.message import Message
 from textual.widgets import DataTable, Log, Static
 
 from dragoman.cli.arguments import pieces, properties_of, required_of, resolved, type_name
-from dragoman.cli.known import broken_entries
 from dragoman.cli.output import NO_SERVERS, one_line, safe
 from dragoman.cli.tables import in_session
-from dragoman.diagnosis.explain import explain, explain_status, state_word
+from dragoman.diagnosis.fleet import count_fleet, read_broken, read_server
 from dragoman.struct import Struct
 from dragoman.tools.result.render import image_size, image_type
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.widget import Widget
 
+    from dragoman.diagnosis.fleet import FleetRow
     from dragoman.model import Part, Prompt, Resource, ServerSpec, ServerStatus, Settings, ToolDef
     from dragoman.observe.metrics import ServerMetrics
 
@@ -153,86 +153,49 @@ _STATES = {
     "needs_auth": ("◉", "magenta"),
     "failed": ("✗", "red"),
     "closed": ("○", "dim"),
+    "off": ("○", "dim"),
+    "broken": ("✗", "red"),
 }
 
 
-class ServerRow(Struct, kw_only=True):
-    """The texts of one server, without escape codes."""
-
-    name: str
-    state: Text
-    transport: str
-    protocol: str
-    tools: str
-    spark: str
-    latency: str
-    in_flight: str
-    calls: str
-    errors: str
-    note: Text
-    """The last error and the next retry, or the name and version of the server."""
-
-
-def read_server(
-    status: ServerStatus,
-    metrics: ServerMetrics | None,
-    *,
-    is_on: bool,
-    bars: int = 10,
-    spec: ServerSpec | None = None,
-) -> ServerRow:
-    """Return the texts for the status and the statistics of a server."""
-    mark, style = _STATES[status.state.value] if is_on else ("○", "dim")
-    word = state_word(status) if is_on else "off"
+def server_cells(row: FleetRow, *, bars: int = 10) -> dict[str, Text]:
+    """Return the cells of one server, without escape codes."""
     # The column is as wide as `not started`.
-    word = "unapproved" if word == "not approved" else word
-    calls = metrics.calls if metrics else 0
-    failed = metrics.failed if metrics else 0
-    return ServerRow(
-        name=one_line(status.name),
-        state=Text(f"{mark} {word}", style),
-        transport=status.transport,
-        protocol=status.protocol_version or "",
-        tools=str(status.tools) if status.tools else "",
-        spark=spark(metrics.recent if metrics else (), bars),
-        latency=took(metrics.latency.p50) if metrics and metrics.latency.count else "",
-        in_flight=str(metrics.in_flight) if metrics and metrics.in_flight else "",
-        calls=str(calls) if calls else "",
-        errors=str(failed) if failed else "",
-        note=note_of(status, spec, is_on=is_on),
-    )
-
-
-def note_of(status: ServerStatus, spec: ServerSpec | None = None, *, is_on: bool = True) -> Text:
-    """Return the cause and the next step, or the name and version of the server."""
-    if not is_on:
-        return Text("disabled (press e to enable)", "dim")
-    found = explain_status(status, spec) if status.last_error else None
-    pieces: list[tuple[str, str]] = []
-    if found is not None:
-        step = "press l" if found.next_step.startswith("dragoman login ") else in_session(found.next_step)
-        pieces.append((one_line(f"{found.cause} → {step}"), "red"))
-    if status.retry_in is not None:
-        often = " (failed repeatedly)" if status.crash_loop else ""
-        pieces.append((f"retrying in {took(status.retry_in, coarse=True)}{often}", "yellow"))
-    if not pieces:
-        name = " ".join(part for part in (status.server_name, status.server_version) if part)
-        pieces.append((one_line(name), "dim"))
-        if status.pid is not None:
-            pieces.append((f"pid {status.pid}", "dim"))
-        if status.sandbox not in ("", "off"):
-            pieces.append((f"sandbox {status.sandbox}", "dim"))
-    return Text(" · ").join(Text(text, style) for text, style in pieces if text)
-
-
-def broken_notes(settings: Settings | None) -> dict[str, Text]:
-    """Return the cause and the next step of each broken entry of the configuration, by name."""
-    broken = broken_entries(settings) if settings is not None else {}
-    found = {name: explain(problem) for name, problem in broken.items()}
+    word = "unapproved" if row.word == "not approved" else row.word
+    mark, style = _STATES[row.state]
     return {
-        name: Text(one_line(f"{one.cause} → {in_session(one.next_step)}"), "red")
-        for name, one in found.items()
+        "server": Text(one_line(row.name), "bold"),
+        "state": Text(f"{mark} {word}", style),
+        "via": Text(row.transport),
+        "protocol": Text(row.protocol),
+        "tools": Text(str(row.tools or "")),
+        "latency": Text(spark(row.recent, bars), "cyan"),
+        "p50": Text("" if row.p50 is None else took(row.p50)),
+        "run": Text(str(row.in_flight or ""), "bold yellow"),
+        "calls": Text(str(row.calls or "")),
+        "err": Text(str(row.failed or ""), "red"),
+        "note": note_of(row),
     }
+
+
+def note_of(row: FleetRow) -> Text:
+    """Return the cause and the next step, or the name and version of the server."""
+    if not row.is_on:
+        return Text("disabled (press e to enable)", "dim")
+    pieces: list[tuple[str, str]] = []
+    if row.cause:
+        step = "press l" if row.next_step.startswith("dragoman login ") else in_session(row.next_step)
+        pieces.append((one_line(f"{row.cause} → {step}"), "red"))
+    if row.retry_in is not None:
+        often = " (failed repeatedly)" if row.crash_loop else ""
+        pieces.append((f"retrying in {took(row.retry_in, coarse=True)}{often}", "yellow"))
+    if not pieces:
+        pieces.append((one_line(row.server_label), "dim"))
+        if row.pid is not None:
+            pieces.append((f"pid {row.pid}", "dim"))
+        if row.sandbox:
+            pieces.append((f"sandbox {row.sandbox}", "dim"))
+    return Text(" · ").join(Text(text, style) for text, style in pieces if text)
 
 
 def spark(durations: Sequence[float], bars: int) -> str:
@@ -262,21 +225,6 @@ def clock_time(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def arguments_line(arguments: Any) -> str:
-    """Format arguments on one line: `a=1, b="x"`."""
-    if arguments is None or arguments == {}:
-        return ""
-    if not isinstance(arguments, dict):
-        return one_line(compact(arguments))
-    fields: dict[str, Any] = arguments  # pyright: ignore[reportUnknownVariableType] -- it comes from JSON
-    return safe(", ".join(f"{key}={compact(value)}" for key, value in fields.items()))
-
-
-def compact(value: Any) -> str:
-    """Format a value as JSON on one line."""
-    return " ".join(json.dumps(value, ensure_ascii=False, default=str).split())
-
-
 def pretty(value: Any) -> str:
     """Format a value as indented JSON, without escape codes."""
     return safe(json.dumps(value, ensure_ascii=False, indent=2, default=str))
@@ -284,17 +232,13 @@ def pretty(value: Any) -> str:
 
 def summary(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetrics]) -> str:
     """Return a one-line summary of servers and calls."""
-    states = [status.state.value for status in statuses]
-    running = sum(one.in_flight for one in metrics.values())
-    calls = sum(one.calls for one in metrics.values())
-    failed = sum(one.failed for one in metrics.values())
-    ready = states.count("ready")
+    one = count_fleet(statuses, metrics)
     return " · ".join(
         (
-            f"{ready} of {len(states)} server{'s' * (len(states) != 1)} ready",
-            f"{running} running",
-            f"{calls} call{'s' * (calls != 1)}",
-            f"{failed} failed",
+            f"{one.ready} of {one.servers} server{'s' * (one.servers != 1)} ready",
+            f"{one.running} running",
+            f"{one.calls} call{'s' * (one.calls != 1)}",
+            f"{one.failed} failed",
         )
     )
 
@@ -330,27 +274,19 @@ class ServersTable(RowTable):
         columns = _columns(width)
         self.set_columns(columns)
         bars = dict(columns)["latency"]
+        read = [
+            read_server(
+                status,
+                metrics.get(name),
+                spec=settings.server(name) if settings is not None else None,
+                is_on=is_on(name),
+            )
+            for name, status in statuses.items()
+        ]
         rows: dict[str, tuple[Text, ...]] = {}
-        for name, status in statuses.items():
-            spec = settings.server(name) if settings is not None else None
-            one = read_server(status, metrics.get(name), is_on=is_on(name), bars=bars, spec=spec)
-            cells = {
-                "server": Text(one.name, "bold"),
-                "state": one.state,
-                "via": Text(one.transport),
-                "protocol": Text(one.protocol),
-                "tools": Text(one.tools),
-                "latency": Text(one.spark, "cyan"),
-                "p50": Text(one.latency),
-                "run": Text(one.in_flight, "bold yellow"),
-                "calls": Text(one.calls),
-                "err": Text(one.errors, "red"),
-                "note": one.note,
-            }
-            rows[name] = tuple(cells[column] for column, _ in columns)
-        for name, note in broken_notes(settings).items():
-            cells = {"server": Text(one_line(name), "bold"), "state": Text("✗ broken", "red"), "note": note}
-            rows[name] = tuple(cells.get(column, Text("")) for column, _ in columns)
+        for one in [*read, *(read_broken(settings) if settings is not None else ())]:
+            cells = server_cells(one, bars=bars)
+            rows[one.name] = tuple(cells[column] for column, _ in columns)
         self.show(rows)
 
 
@@ -382,7 +318,8 @@ class ServerLine(Static):
         if status is None:
             text = Text(problem or NO_SERVERS, "yellow")
         else:
-            text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, spec, is_on=is_on))
+            row = read_server(status, spec=spec, is_on=is_on)
+            text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(row))
         text.truncate(max(10, 2 * width - 10), overflow="ellipsis")
         if text != self._shown:
             self._shown = text

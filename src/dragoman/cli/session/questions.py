@@ -360,7 +360,12 @@ class Consent:
     async def approve_call(self, request: CallRequest) -> bool:
         """Ask whether to allow a call, as `Handlers.approval`."""
         async with self._turn:
-            return await self._approve_call(request)
+            try:
+                return await self._approve_call(request)
+            except asyncio.CancelledError as exc:
+                if exc.args:
+                    self._asker.show(Text(f"  {one_line(str(exc.args[0]))}"))
+                raise
 
     async def _approve_call(self, request: CallRequest) -> bool:
         what = (request.kind, request.server, request.original_name)

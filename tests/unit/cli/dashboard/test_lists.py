@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.cli.dashboard.lists import arguments_line, read_server, spark, summary, took
+from dragoman.cli.dashboard.lists import server_cells, spark, summary, took
 from dragoman.diagnosis.explain import STATE_WORDS
+from dragoman.diagnosis.fleet import read_server
 from dragoman.model import ServerState, ServerStatus
 from dragoman.observe.metrics import Metrics, ServerMetrics
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 pytestmark = pytest.mark.requirement("otter-later.visual")
 
@@ -16,9 +20,13 @@ def status(state: ServerState = ServerState.READY, **more: Any) -> ServerStatus:
     return ServerStatus(name="law", state=state, transport="stdio", **more)
 
 
+def cells(one: ServerStatus, metrics: ServerMetrics | None = None) -> dict[str, Text]:
+    return server_cells(read_server(one, metrics))
+
+
 @pytest.mark.parametrize("state", list(ServerState))
 def test_every_state_has_a_mark_a_word_and_a_colour(state: ServerState) -> None:
-    shown = read_server(status(state), None, is_on=True).state
+    shown = cells(status(state))["state"]
     mark, word = shown.plain.split(" ", 1)
     assert len(mark) == 1
     assert word == STATE_WORDS[state.value]
@@ -26,7 +34,7 @@ def test_every_state_has_a_mark_a_word_and_a_colour(state: ServerState) -> None:
 
 
 def test_states_that_want_attention_have_colours_of_their_own() -> None:
-    colours = {state: str(read_server(status(state), None, is_on=True).state.style) for state in ServerState}
+    colours = {state: str(cells(status(state))["state"].style) for state in ServerState}
     assert colours[ServerState.READY] == "green"
     assert colours[ServerState.FAILED] == "red"
     assert colours[ServerState.NEEDS_AUTH] == "magenta"
@@ -34,7 +42,7 @@ def test_states_that_want_attention_have_colours_of_their_own() -> None:
 
 
 def test_a_server_that_is_off_says_so_whatever_its_state() -> None:
-    assert read_server(status(ServerState.IDLE), None, is_on=False).state.plain == "○ off"
+    assert server_cells(read_server(status(ServerState.IDLE), is_on=False))["state"].plain == "○ off"
 
 
 def test_counts_come_from_the_metrics() -> None:
@@ -44,19 +52,19 @@ def test_counts_come_from_the_metrics() -> None:
     metrics.ended("law", "a", 0.25)
     metrics.begun("law", "b")
     metrics.ended("law", "b", 0.5, "tool.failed")
-    shown = read_server(status(tools=7, protocol_version="2025-11-25"), metrics.server("law", 0), is_on=True)
-    assert (shown.tools, shown.calls, shown.errors, shown.in_flight) == ("7", "2", "1", "1")
-    assert (shown.protocol, shown.spark) == ("2025-11-25", "▅█")
-    assert shown.latency.endswith(" ms")
+    shown = cells(status(tools=7, protocol_version="2025-11-25"), metrics.server("law", 0))
+    plain = [shown[name].plain for name in ("tools", "calls", "err", "run", "protocol", "latency")]
+    assert plain == ["7", "2", "1", "1", "2025-11-25", "▅█"]
+    assert shown["p50"].plain.endswith(" ms")
 
 
 def test_the_modern_protocol_is_told_apart() -> None:
-    assert read_server(status(protocol_version="2026-07-28"), None, is_on=True).protocol == "2026-07-28"
+    assert cells(status(protocol_version="2026-07-28"))["protocol"].plain == "2026-07-28"
 
 
 def test_trouble_and_the_next_try_are_told_on_one_harmless_line() -> None:
     bad = status(ServerState.BACKOFF, last_error="it\x1b[2J died\nbadly", retry_in=3.4, crash_loop=True)
-    note = read_server(bad, None, is_on=True).note.plain
+    note = cells(bad)["note"].plain
     assert note.startswith("it")
     assert note.endswith("died badly → /mcp doctor law · retrying in 3 s (failed repeatedly)")
     assert "\x1b" not in note
@@ -65,7 +73,7 @@ def test_trouble_and_the_next_try_are_told_on_one_harmless_line() -> None:
 
 def test_a_server_that_wants_a_login_names_the_key() -> None:
     waiting = status(ServerState.NEEDS_AUTH, last_error="401")
-    assert read_server(waiting, None, is_on=True).note.plain == "401 → press l"
+    assert cells(waiting)["note"].plain == "401 → press l"
 
 
 @pytest.mark.parametrize(
@@ -108,20 +116,6 @@ def test_coarse_durations_tick_by_the_second() -> None:
         "119 s",
         "10 min",
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (None, ""),
-        ({}, ""),
-        ({"a": 1, "b": "x\ny", "c": [1, 2]}, 'a=1, b="x\\ny", c=[1, 2]'),
-        ([1], "[1]"),
-        ("…", '"…"'),
-    ],
-)
-def test_arguments_are_written_as_in_a_call(arguments: object, line: str) -> None:
-    assert arguments_line(arguments) == line
 
 
 def test_the_summary_counts_everything() -> None:

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dragoman.cli.dashboard.calls import KEPT, SLACK, CallStream, Follower
 from dragoman.events import CallFinished, CallStarted
 from dragoman.model import Part, ToolResult
 from dragoman.observe.call_history import CallHistory, CallRecord
 from dragoman.observe.call_log import CallLog
+from dragoman.observe.call_stream import KEPT, SLACK, CallStream, Follower, arguments_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,11 +37,11 @@ def test_a_call_runs_then_ends_then_is_known_in_full() -> None:
     stream.begin(started("1"), 100.0)
     entry = stream.get("1")
     assert entry is not None
-    assert (entry.outcome, entry.timing, entry.arguments) == ("running", "…", "")
+    assert (entry.outcome, entry.duration, entry.arguments) == ("running", None, "")
     stream.end(
         CallFinished(server="law", tool="mcp_law_search", call_id="1", success=True, duration=0.5), 100.5
     )
-    assert (entry.outcome, entry.timing) == ("ok", "500 ms")
+    assert (entry.outcome, entry.duration) == ("ok", 0.5)
     stream.take([record("1", arguments={"text": "rent"}, result="3 articles")])
     assert (entry.arguments, entry.result, entry.is_here) == ('text="rent"', "3 articles", True)
     assert stream.entries() == [entry]
@@ -112,3 +112,17 @@ def test_a_log_that_began_anew_is_read_from_its_beginning(tmp_path: Path) -> Non
         file.unlink()
     log(path, "d")
     assert [one.call_id for one in follower.poll()] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"a": 1, "b": "x\ny", "c": [1, 2]}, 'a=1, b="x\\ny", c=[1, 2]'),
+        ([1], "[1]"),
+        ("…", '"…"'),
+    ],
+)
+def test_arguments_are_written_as_in_a_call(arguments: object, line: str) -> None:
+    assert arguments_line(arguments) == line
