@@ -113,7 +113,7 @@ class Offer(NamedTuple):
         """Where the tool comes from, as JSON."""
         return {
             "server": self.tool.server,
-            "tool": self.tool.original_name,
+            "tool": self.tool.own_name,
             "annotations": dict(self.tool.annotations),
         }
 

@@ -139,6 +139,7 @@ class Call:
         "mode",
         "name",
         "on_progress",
+        "shown",
         "timeout",
         "traffic",
         "waited",
@@ -165,6 +166,8 @@ class Call:
         self.began = time.monotonic()
         self.fields: dict[str, Any] = {}
         """The arguments that are sent: validated, and coerced if need be."""
+        self.shown: dict[str, Any] | None = None
+        """The same as the caller knows them, if the configuration of the server changes them."""
         self.changes: Sequence[ArgumentChange] = ()
         self.traffic = Traffic()
         self.waited = 0.0

@@ -62,6 +62,9 @@ from dragoman.model.status import (
     UserStatus,
 )
 from dragoman.model.tool import (
+    AppliedTransform as AppliedTransform,
+)
+from dragoman.model.tool import (
     JsonObject,
     Prompt,
     Resource,
@@ -75,6 +78,7 @@ from dragoman.model.tool import (
 from dragoman.model.tool import (
     json_object as json_object,
 )
+from dragoman.model.transforms import ArgumentTransform, ToolTransform
 
 __all__ = [
     "ATTRIBUTION_KEYS",
@@ -83,6 +87,7 @@ __all__ = [
     "DEFAULT_CONNECT_TIMEOUT",
     "App",
     "ApprovalHandler",
+    "ArgumentTransform",
     "Audience",
     "Auth",
     "CallRequest",
@@ -119,6 +124,7 @@ __all__ = [
     "Tls",
     "ToolDef",
     "ToolResult",
+    "ToolTransform",
     "Transport",
     "UserLimits",
     "UserStatus",

@@ -240,12 +240,12 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
     """
     every = list(tools)
     # The right name at the wrong server is likelier than a similar name at the right one.
-    similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.original_name == name][:3]
+    similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.own_name == name][:3]
     similar = similar or suggest(
-        name, [tool.original_name for tool in every if server and tool.server == server], by_part=True
+        name, [tool.own_name for tool in every if server and tool.server == server], by_part=True
     )
     if not similar:
-        proper = {_full_name(tool): tool.original_name or tool.name for tool in every}
+        proper = {_full_name(tool): tool.own_name for tool in every}
         longer = [*proper, *(tool.name for tool in every)]
         near = suggest(name, proper.values(), by_part=True) or suggest(name, longer)
         # A tool's own name may be ambiguous, so the full form is shown.
@@ -258,4 +258,4 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
 
 
 def _full_name(tool: ToolDef) -> str:
-    return f"{tool.server}.{tool.original_name}" if tool.server else tool.name
+    return f"{tool.server}.{tool.own_name}" if tool.server else tool.name

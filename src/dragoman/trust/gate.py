@@ -359,6 +359,8 @@ class Gate:
         *,
         trusts_hints: bool,
         ask: bool | ApprovalHandler = False,
+        shown: Mapping[str, Any] | None = None,
+        written: Mapping[str, Any] | None = None,
     ) -> bool:
         """Check that the policy permits a call, and return whether a person was asked (which takes time).
 
@@ -366,13 +368,16 @@ class Gate:
             tool: The tool.
             arguments: The arguments to send; a private copy, see `trust.policy.copied`.
             trusts_hints: Whether its server's annotations are trusted.
+            shown: The arguments as the caller gave them, if the configuration changes them.
+            written: What the configuration says for arguments whose values it looks up: a person is shown this.
             ask: Whether a call that no rule decides needs a yes, unless the tool is read-only; a function
                 is asked instead of `Handlers.approval`.
 
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name, ask=ask)
+        request = _request(tool, arguments, trusts_hints=trusts_hints, shown=shown)
+        return await self._permit(request, tool.name, ask=ask, written=written)
 
     def asks(
         self,
@@ -381,9 +386,10 @@ class Gate:
         *,
         trusts_hints: bool,
         ask: bool | ApprovalHandler = False,
+        shown: Mapping[str, Any] | None = None,
     ) -> bool:
         """Return whether a person will be asked about a call; see `permit`."""
-        request = _request(tool, arguments, trusts_hints=trusts_hints)
+        request = _request(tool, arguments, trusts_hints=trusts_hints, shown=shown)
         return self._asked(ask=ask) is not None and self._decide(request, ask=ask).action == "ask"
 
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
@@ -442,13 +448,19 @@ class Gate:
         return self._approval if isinstance(ask, bool) else ask
 
     async def _permit(
-        self, request: PolicyRequest, name: str, *, ask: bool | ApprovalHandler = False
+        self,
+        request: PolicyRequest,
+        name: str,
+        *,
+        ask: bool | ApprovalHandler = False,
+        written: Mapping[str, Any] | None = None,
     ) -> bool:
         decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
         handler = self._asked(ask=ask) if decision.action == "ask" else None
-        said_yes = handler is not None and await self._confirmed(request, name, decision, handler)
+        asked = request if not written else request.replace(arguments={**request.arguments, **written})
+        said_yes = handler is not None and await self._confirmed(asked, name, decision, handler)
         if said_yes:
             # The rules may have changed while the person was asked.
             decision = self._decide(request, ask=ask)
@@ -504,11 +516,20 @@ def secrets_of(
     return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
 
 
-def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> PolicyRequest:
+def _request(
+    tool: ToolDef,
+    arguments: Mapping[str, Any],
+    *,
+    trusts_hints: bool,
+    shown: Mapping[str, Any] | None = None,
+) -> PolicyRequest:
+    name = tool.original_name or tool.name
     return PolicyRequest(
         server=tool.server,
-        tool=tool.original_name or tool.name,
+        tool=name,
+        shown_name=tool.own_name if tool.own_name != name else "",
         arguments=arguments,
+        shown_arguments=shown,
         annotations=tool.annotations,
         trust_annotations=trusts_hints or tool.source == "builtin",
     )
