@@ -31,7 +31,7 @@ class DragomanToolset(BaseToolset):
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
+            options: `allow` and `deny` (exposed names or `server:tool`, or globs of them) or `toolset`; `on_progress`,
                 called with a tool's name, progress, total and message.
         """
         super().__init__()

@@ -227,6 +227,13 @@ class Announcer:
             if one.only in (None, server) and one.wants(method):
                 one.announce(method, {})
 
+    def toolset_changed(self, view: View) -> None:
+        """Announce that a toolset has other tools now."""
+        method = LISTS["toolsListChanged"]
+        for one in (*self._streams, *self._connections):
+            if one.view is view and one.wants(method):
+                one.announce(method, {})
+
     def resource_updated(self, server: str, uri: str) -> None:
         """Announce that a subscribed resource, or one below it, has changed."""
         for one in (*self._streams, *self._connections):

@@ -136,7 +136,12 @@ class ToolView(ToolSet):
         self._allow = None if allow is None else _rules(allow)
         self._deny = _rules(deny)
         self._follows = follows
-        self._exports: dict[tuple[str, bool], tuple[Export, Export]] = {}
+        self._exports: dict[tuple[str, bool], tuple[object, Export, Export]] = {}
+
+    @property
+    def allowed(self) -> Sequence[str] | None:
+        """What is in view, as it is now: exposed names, `server:tool`, or globs of them; `None` for all."""
+        return self._allow if self._follows is None else _rules(self._follows()["allow"])
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""
@@ -180,10 +185,11 @@ class ToolView(ToolSet):
     def export(self, api: str, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
         whole = self.registry.export(api, strict=strict)
-        kept = self._exports.get((api, strict)) if self._follows is None else None
-        if kept is None or kept[0] is not whole:
-            kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
-        return kept[1]
+        rules = None if self._follows is None else self._follows()
+        kept = self._exports.get((api, strict))
+        if kept is None or kept[0] is not rules or kept[1] is not whole:
+            kept = self._exports[api, strict] = (rules, whole, whole.only(lambda name: name in self))
+        return kept[2]
 
     def __iter__(self) -> Iterator[ToolDef]:
         return (tool for tool in self.registry if self._shows(tool))
