@@ -52,7 +52,7 @@ IMPURE = {
     *("tools.host", "tools.registry", "tools.view", "tools.local"),
     *("tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.covered_files"),
-    *("config.approvals", "config.hosts", "config.install", "config.users"),
+    *("config.approvals", "config.hosts", "config.install", "config.skill", "config.users"),
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),

@@ -1,7 +1,7 @@
 """The arguments of a tool that the configuration changes, as its server is sent them.
 
-Values may refer to variables and to what is known of the caller. A value that cannot be found denies the call:
-what the configuration fixes is never left out.
+Values may refer to variables and to what is known of the caller. A value that cannot be found denies the
+call: what the configuration fixes is never left out.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def _found(tool: ToolDef, argument: str, value: Any, expansion: ExpansionContext
     """Return a value of the configuration with its references replaced."""
 
     def missing(name: str, _whole: str) -> str:
-        what = f"the claim `{name.removeprefix(CLAIM)}`" if name.startswith(CLAIM) else f"the variable `{name}`"
+        what = (
+            f"the claim `{name.removeprefix(CLAIM)}`" if name.startswith(CLAIM) else f"the variable `{name}`"
+        )
         raise _denied(tool, f"the argument `{argument}` needs {what}, which has no value")
 
     if isinstance(value, str):

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 FIELD = "tools"
 
 
-def read_transforms(
-    value: object, dialect: Dialect, reader: EntryReader
-) -> dict[str, ToolTransform] | None:
+def read_transforms(value: object, dialect: Dialect, reader: EntryReader) -> dict[str, ToolTransform] | None:
     """Return the changes of tools by the server's names; every problem is added to the reader.
 
     Values are never shown in a problem: they may be secrets.
     """
     if isinstance(value, list):
         # Some hosts have a list of the allowed tools under this name.
-        reader.note("unused", reader.spelling(FIELD), "a list of tools is not read here: write `allowed_tools`")
+        reader.note(
+            "unused", reader.spelling(FIELD), "a list of tools is not read here: write `allowed_tools`"
+        )
         return None
     found: dict[str, ToolTransform] = {}
     for tool, said in reader.mapping(FIELD, value).items():
@@ -68,11 +68,15 @@ def _argument(
     _check_name(f"{where}.name", table, problem)
     for name in ("value", "default"):
         if name in table:
-            table[name] = _value(table[name], style, lambda text, name=name: problem(f"`{where}.{name}`: {text}"))
+            table[name] = _value(
+                table[name], style, lambda text, name=name: problem(f"`{where}.{name}`: {text}")
+            )
     if "value" in table and (wrong := {"default", "name", "description"} & table.keys()):
         problem(f"`{where}`: an argument with a `value` is not shown; remove `{min(wrong)}`")
     if table.get("required") and (table.get("hidden") or {"value", "default"} & table.keys()):
-        problem(f"`{where}`: `required` is for an argument that is shown and has neither `value` nor `default`")
+        problem(
+            f"`{where}`: `required` is for an argument that is shown and has neither `value` nor `default`"
+        )
     return ArgumentTransform(**table)
 
 
@@ -116,7 +120,9 @@ def _value(value: object, style: VariableSyntax, problem: Callable[[str], None])
         text = to_template(value, style)
         for one in references(text):
             if one.body is not None and not _is_known(one.body):
-                problem("only variables and claims are replaced here: `${VAR}`, `${VAR:-text}`, `${claim:NAME}`")
+                problem(
+                    "only variables and claims are replaced here: `${VAR}`, `${VAR:-text}`, `${claim:NAME}`"
+                )
         return text
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)

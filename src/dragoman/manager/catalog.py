@@ -239,7 +239,7 @@ class ToolCatalog:
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         self._warn_of_empty(spec, len(listing) - len(rejected), exposed=len(tools))
-        if spec.tools:
+        if spec.tools and listing:
             self._warn_of_unknown(spec, {raw.get("name") for raw in listing})
         if not is_current:
             return len(tools)

@@ -465,8 +465,8 @@ class ServerSpec(_Named, kw_only=True):
     tools: Annotated[
         Mapping[str, ToolTransform],
         Key(
-            "changes of single tools, by the server's names for them: other names and descriptions, hidden tools, "
-            "fixed arguments: [transforms](tools.md#transforms)",
+            "changes of single tools, by the server's names for them: other names and descriptions, hidden "
+            "tools, fixed arguments: [transforms](tools.md#transforms)",
             restarts=False,
         ),
     ] = field(default_factory=dict[str, ToolTransform])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from dragoman.model.result import ToolResult
 
+
 class Resource(Struct, kw_only=True):
     """Something that a server lets be read, or a template for many such things."""
 
@@ -232,7 +233,7 @@ class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no has
 
     @property
     def own_name(self) -> str:
-        """Its name without the server's: by the configuration, or the server's own; that of a built-in tool."""
+        """Its name without the server's: by the configuration, or as its server has it."""
         if self.transform is not None:
             return self.transform.name
         return self.original_name or self.name

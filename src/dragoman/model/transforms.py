@@ -15,9 +15,9 @@ class ArgumentTransform(Struct, kw_only=True, omit_defaults=True):  # noqa: PLW1
     """How one argument of a tool is changed."""
 
     name: Annotated[str, Key("the name that it is shown under", unless_given="its own")] = ""
-    description: Annotated[
-        str | None, Key("the description that is shown", unless_given="the server's")
-    ] = None
+    description: Annotated[str | None, Key("the description that is shown", unless_given="the server's")] = (
+        None
+    )
     value: Annotated[
         Any,
         Key(
@@ -42,7 +42,11 @@ class ArgumentTransform(Struct, kw_only=True, omit_defaults=True):  # noqa: PLW1
         # In JSON, 1, 1.0 and true are three values.
         same = self.name == other.name and self.description == other.description
         same = same and (self.hidden, self.required) == (other.hidden, other.required)
-        return same and _exact(self.value) == _exact(other.value) and _exact(self.default) == _exact(other.default)
+        return (
+            same
+            and _exact(self.value) == _exact(other.value)
+            and _exact(self.default) == _exact(other.default)
+        )
 
     @property
     def constant(self) -> Any:
@@ -62,13 +66,13 @@ def _exact(value: Any) -> str:
 class ToolTransform(Struct, kw_only=True, omit_defaults=True):
     """How one tool of a server is changed before anything else sees it."""
 
-    name: Annotated[str, Key("the name that it has among the tools of its server", unless_given="its own")] = (
-        ""
-    )
+    name: Annotated[
+        str, Key("the name that it has among the tools of its server", unless_given="its own")
+    ] = ""
     title: Annotated[str | None, Key("the title that is shown", unless_given="the server's")] = None
-    description: Annotated[
-        str | None, Key("the description that is shown", unless_given="the server's")
-    ] = None
+    description: Annotated[str | None, Key("the description that is shown", unless_given="the server's")] = (
+        None
+    )
     hidden: Annotated[bool, Key("the tool is not offered")] = False
     arguments: Annotated[
         Mapping[str, ArgumentTransform], Key("changes of its arguments, by the server's names for them")

@@ -222,10 +222,13 @@ def shown(
     if not spec.tools:
         return tools
     found = (
-        transformed(tool, spec, template=template, make_func=make_func, on_refused=on_refused) for tool in tools
+        transformed(tool, spec, template=template, make_func=make_func, on_refused=on_refused)
+        for tool in tools
     )
     # A tool does not escape a rule by its new name.
-    return [tool for tool in found if tool is not None and is_exposed(tool.own_name, denied=spec.denied_tools)]
+    return [
+        tool for tool in found if tool is not None and is_exposed(tool.own_name, denied=spec.denied_tools)
+    ]
 
 
 def excess(raw: Mapping[str, Any], limits: Limits) -> str:

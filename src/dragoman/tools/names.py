@@ -465,9 +465,7 @@ def _allows(rule: str, tool: ToolDef) -> bool:
     """Return whether a `server:tool` rule matches this tool."""
     parts = rule.split(":")
     splits = ((":".join(parts[:at]), ":".join(parts[at:])) for at in range(1, len(parts)))
-    return any(
-        _matches(tool.server, [server]) and _matches(tool.own_name, [own]) for server, own in splits
-    )
+    return any(_matches(tool.server, [server]) and _matches(tool.own_name, [own]) for server, own in splits)
 
 
 def _matches(name: str, rules: Iterable[str]) -> bool:

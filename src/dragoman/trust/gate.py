@@ -369,7 +369,7 @@ class Gate:
             arguments: The arguments to send; a private copy, see `trust.policy.copied`.
             trusts_hints: Whether its server's annotations are trusted.
             shown: The arguments as the caller gave them, if the configuration changes them.
-            written: What the configuration says for arguments whose values it looks up: a person is shown this.
+            written: What a person is shown of arguments whose values the configuration looks up.
             ask: Whether a call that no rule decides needs a yes, unless the tool is read-only; a function
                 is asked instead of `Handlers.approval`.
 

@@ -7,8 +7,8 @@ How rules work:
   compared with the server's name in the configuration and with the tool's own name (`tool`), the URI of a
   resource (`resource`) or the name of a prompt (`prompt`). A rule that names none of these three covers all
   of them; otherwise it covers the ones it names. A rule with an annotation covers tools only.
-- A tool that the configuration changes has two names, and its arguments have two forms: a rule is about either.
-  Each name is decided about, and a condition of an `allow` must hold in each form that has its place.
+- A tool that the configuration changes has two names, and its arguments have two forms: a rule is about
+  either. Each name is decided about, and a condition of an `allow` must hold in each form that has its place.
 - Reading a resource, subscribing to it and completing a template of it are requests for that resource, with
   its URI as the argument `uri`. Getting a prompt and completing its arguments are requests for that prompt.
 - Within one scope (the application's code, the user's files, the project's …) the first matching rule
@@ -227,7 +227,6 @@ class Policy(Struct, kw_only=True):
             source="" if strictest.scope == "code" else strictest.source,
             reason=strictest.reason,
         )
-
 
     def _first_rules(self, request: PolicyRequest, annotations: Mapping[str, Any]) -> list[Rule]:
         """Return the first rule of each scope that matches."""

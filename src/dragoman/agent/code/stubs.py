@@ -332,9 +332,7 @@ def _brief_field(line: str) -> str:
 def _documentation(function: Function) -> str:
     """Return the body of a function in a documented stub."""
     tool = function.tool
-    paragraphs = [
-        for_model(tool.description, MAX_DOC).strip() or f"Call `{tool.own_name}`."
-    ]
+    paragraphs = [for_model(tool.description, MAX_DOC).strip() or f"Call `{tool.own_name}`."]
     about = [f"    {parameter}: {said}" for parameter, said in function.documentation(500)]
     if about:
         paragraphs.append("\n".join(["Args:", *about]))

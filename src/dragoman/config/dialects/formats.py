@@ -55,7 +55,10 @@ _LOST = frozenset({"tags", "examples", "meta"})
 
 
 def _keys_of_change(change: dict[str, Any]) -> set[str]:
-    return {*change, *(key for one in json_object(change.get("arguments")).values() for key in json_object(one))}
+    return {
+        *change,
+        *(key for one in json_object(change.get("arguments")).values() for key in json_object(one)),
+    }
 
 
 def _transform(change: dict[str, Any]) -> dict[str, Any]:
