@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from dragoman.errors import ConfigError
 from dragoman.model import json_object
@@ -84,8 +84,8 @@ description: {description}
    {program} call SERVER TOOL '{{"NAME": "VALUE"}}' --json
    ```
 
-   Several words in a value need quotes: `'query=two words'`. With `--json`, `success`, `text` and `structured` say
-   what came back. An error says what is wrong with which argument: correct it, and call again.
+   Several words in a value need quotes: `'query=two words'`. With `--json`, `success`, `text` and
+   `structured` say what came back. An error names the argument that is wrong: correct it, and call again.
 
 Servers stay running between calls once the daemon runs:
 
@@ -99,8 +99,8 @@ If a server is missing or broken:
 {program} status --json
 ```
 
-Never call a tool that changes something only to try it out. If a call is denied or needs the user's approval, tell the
-user; do not look for a way around it.
+Never call a tool that changes something only to try it out. If a call is denied or needs the user's approval,
+tell the user; do not look for a way around it.
 """
 
 
@@ -151,7 +151,7 @@ def write_skill(agents: Iterable[str], text: str) -> list[WrittenSkill]:
     written = _written().content() or {}
     for path in places:
         now = _read(path)
-        if now not in (None, text) and _digest(cast("str", now)) != written.get(str(path)):
+        if now is not None and now != text and _digest(now) != written.get(str(path)):
             msg = f"`{path}` is not a file that `dragoman install --skill` has written, or was changed since"
             raise ConfigError(msg, source=str(path), hint="move it away, and run the command again")
     found: list[WrittenSkill] = []

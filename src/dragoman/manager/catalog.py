@@ -284,7 +284,7 @@ class ToolCatalog:
 
     def _warn_once(self, spec: ServerSpec, text: object) -> None:
         """Warn about a transform of a server, once for each configuration."""
-        rules, said = self._said.get(spec.name, (None, set()))
+        rules, said = self._said.get(spec.name, (None, set[str]()))
         if rules != spec.tools:
             rules, said = spec.tools, set()
         self._said[spec.name] = (rules, said)

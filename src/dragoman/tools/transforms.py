@@ -1,9 +1,9 @@
 """Apply transforms: a tool as the configuration shows it, and its arguments as its server takes them. Pure.
 
-Only the arguments at the top of the input schema can be changed; what is inside them stays as it is. A schema
-keeps its meaning, or the tool is not changed at all: where a combination (`oneOf`, `if`), a reference or a
-rule about names speaks of a changed argument, the transform is refused, with the reason. A tool is not offered
-without a transform that keeps something from callers.
+Only the arguments at the top of the input schema can be changed; what is inside them stays as it is. A
+schema keeps its meaning, or the tool is not changed at all: where a combination (`oneOf`, `if`), a reference
+or a rule about names speaks of a changed argument, the transform is refused, with the reason. A tool is not
+offered without a transform that keeps something from callers.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dragoman.model import Input, Note, json_object
 from dragoman.struct import MutableStruct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from dragoman.config.documents import Document, Pointer
 
@@ -46,24 +46,29 @@ def translate(entry: Entry) -> None:
     if isinstance(tools, dict):
         changes = cast("dict[str, object]", tools)
         entry.fields["tools"] = {name: _transform(json_object(change)) for name, change in changes.items()}
-        if any(_LOST & _keys_of_change(json_object(change)) for change in changes.values()):
-            message = "tags and examples of single tools are not kept"
+        if _LOST & words_of_changes(changes):
+            message = "tags, examples and metadata of single tools are not kept"
             entry.notes.append(Note(code="unused", key="tools", message=message))
 
 
 _LOST = frozenset({"tags", "examples", "meta"})
+FASTMCP_WORDS = _LOST | {"enabled", "hide"}
+"""Keys in changes of tools that only this library has."""
 
 
-def _keys_of_change(change: dict[str, Any]) -> set[str]:
-    return {
-        *change,
-        *(key for one in json_object(change.get("arguments")).values() for key in json_object(one)),
-    }
+def words_of_changes(tools: Mapping[str, object]) -> set[str]:
+    """Return the keys of all changes of tools and their arguments."""
+    changes = [json_object(change) for change in tools.values()]
+    arguments = [
+        json_object(one) for change in changes for one in json_object(change.get("arguments")).values()
+    ]
+    return {key for one in (*changes, *arguments) for key in one}
 
 
 def _transform(change: dict[str, Any]) -> dict[str, Any]:
-    """Return a change of a tool in our words."""
-    found = {name: value for name, value in change.items() if name in ("name", "title", "description")}
+    """Return a change of a tool in our words; what keeps something from callers is kept in any words."""
+    kept = ("name", "title", "description", "hidden")
+    found = {name: value for name, value in change.items() if name in kept and value is not None}
     if change.get("enabled") is False:
         found["hidden"] = True
     arguments = json_object(change.get("arguments"))
@@ -71,7 +76,7 @@ def _transform(change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _argument(change: dict[str, Any]) -> dict[str, Any]:
-    kept = ("name", "description", "default", "required")
+    kept = ("name", "description", "default", "required", "value", "hidden")
     found = {name: value for name, value in change.items() if name in kept and value is not None}
     if change.get("hide") is True:
         found["hidden"] = True
