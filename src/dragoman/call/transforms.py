@@ -7,9 +7,9 @@ call: what the configuration fixes is never left out.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dragoman.config.templates import CLAIM, expand, variables
+from dragoman.config.templates import CLAIM, expand, is_claim, references, variables
 from dragoman.errors import CallDeniedError, InvalidArgumentsError
 from dragoman.server.protocol.context import caller_claims
 from dragoman.tools.result.build import check
@@ -17,14 +17,61 @@ from dragoman.tools.transforms import sent_arguments, texts_in
 from dragoman.trust.masking import is_sensitive_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dragoman.call.context import CallContext
     from dragoman.config.templates import ExpansionContext
-    from dragoman.model import ServerSpec, ToolDef
+    from dragoman.model import AppliedTransform, ServerSpec, ToolDef
 
 RULE = "transform"
 """The rule of a call that a transform denies."""
+
+
+MAX_KEPT = 1_000
+"""Groups of values that are remembered."""
+
+
+class _Kept(NamedTuple):
+    """A group of values of a transform, as they were the last time."""
+
+    by: AppliedTransform
+    """Kept, so that its id is not reused."""
+    variables: Sequence[str]
+    claims: Sequence[str]
+    given: Sequence[object]
+    """The values of these variables and claims."""
+    values: Mapping[str, Any]
+
+
+class TransformValues:
+    """The values of transforms with their references replaced; each is made anew when a reference changes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], _Kept] = {}
+
+    def of(
+        self, values: Mapping[str, Any], *, context: CallContext, tool: ToolDef, expansion: ExpansionContext
+    ) -> Mapping[str, Any]:
+        """Return values of a transform as they are sent.
+
+        Raises:
+            CallDeniedError: One has no value now, or does not fit.
+        """
+        by = cast("AppliedTransform", tool.transform)
+        place = (id(by), *values)
+        known = self._kept.get(place)
+        names = (known.variables, known.claims) if known is not None else _references(values)
+        claims = caller_claims()
+        if claims is None:
+            claims = {"sub": context.user} if context.user else {}
+        given = [expansion.env.get(name) for name in names[0]] + [claims.get(name) for name in names[1]]
+        if known is None or known.given != given:
+            texts = {name: _text(claims[name]) for name in names[1] if claims.get(name) is not None}
+            found = _found(context, tool, values, expansion.replace(claims=texts))
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            known = self._kept[place] = _Kept(by, *names, given, found)
+        return known.values
 
 
 def complete(context: CallContext, tool: ToolDef, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,23 +85,10 @@ def complete(context: CallContext, tool: ToolDef, arguments: Mapping[str, Any]) 
     supervisor = context.supervisors.get(tool.server)
     if by is None or not by.has_references or supervisor is None:
         return sent_arguments(tool, arguments)
-    expansion = supervisor.expansion.replace(claims=_claims(context))
+    expansion = supervisor.expansion
 
-    def value_of(values: Mapping[str, Any]) -> dict[str, Any]:
-        found = {name: _found(tool, name, value, expansion) for name, value in values.items()}
-        secrets = (
-            text
-            for name, value in found.items()
-            if is_sensitive_name(name) or any(map(is_sensitive_name, _variables(values[name])))
-            for text in texts_in(value)
-        )
-        context.gate.redactor.add_passing(secrets)
-        try:
-            validator = context.validators.of(by.values)
-            return check(validator, tool, found, coerces=True)[0]
-        except InvalidArgumentsError as exc:
-            names = ", ".join(f"`{name}`" for name in found)
-            raise _denied(tool, f"the configuration's value for one of {names} does not fit") from exc
+    def value_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return context.transform_values.of(values, context=context, tool=tool, expansion=expansion)
 
     return sent_arguments(tool, arguments, value_of=value_of)
 
@@ -81,38 +115,56 @@ def check_current(spec: ServerSpec, tool: ToolDef) -> None:
         raise CallDeniedError(msg, tool=tool.name, server=tool.server, rule=RULE, hint="call it again")
 
 
-def _variables(value: Any) -> list[str]:
-    return [name for text in texts_in(value) for name in variables(text)]
+def _references(values: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the variables and the claims that values refer to."""
+    texts = list(texts_in(values))
+    bodies = [one.body or "" for text in texts for one in references(text)]
+    claims = [body.removeprefix(CLAIM) for body in bodies if is_claim(body)]
+    return [name for text in texts for name in variables(text)], claims
 
 
-def _claims(context: CallContext) -> dict[str, str]:
-    """Return what is known of the caller, as texts."""
-    claims = caller_claims()
-    if claims is None:
-        return {"sub": context.user} if context.user else {}
-    return {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in claims.items()
-        if value is not None
-    }
+def _text(claim: object) -> str:
+    return claim if isinstance(claim, str) else json.dumps(claim)
 
 
-def _found(tool: ToolDef, argument: str, value: Any, expansion: ExpansionContext) -> Any:
-    """Return a value of the configuration with its references replaced."""
+def _found(
+    context: CallContext, tool: ToolDef, values: Mapping[str, Any], expansion: ExpansionContext
+) -> Mapping[str, Any]:
+    """Return values with their references replaced, converted to what the server takes."""
+    found = {name: _expanded(tool, name, value, expansion) for name, value in values.items()}
+    secrets = (
+        text
+        for name, value in found.items()
+        if is_sensitive_name(name) or any(map(is_sensitive_name, _references({name: values[name]})[0]))
+        for text in texts_in(value)
+    )
+    context.gate.redactor.add_passing(secrets)
+    by = cast("AppliedTransform", tool.transform)
+    try:
+        fitting, _ = check(context.validators.of(by.values), tool, found, coerces=True)
+    except InvalidArgumentsError:
+        fitting = {}
+    if fitting.keys() != found.keys():
+        names = ", ".join(f"`{name}`" for name in found)
+        raise _denied(tool, f"the configuration's value for one of {names} does not fit")
+    return fitting
+
+
+def _expanded(tool: ToolDef, argument: str, value: Any, expansion: ExpansionContext) -> Any:
+    """Return a value with its references replaced."""
 
     def missing(name: str, _whole: str) -> str:
-        what = (
-            f"the claim `{name.removeprefix(CLAIM)}`" if name.startswith(CLAIM) else f"the variable `{name}`"
-        )
+        claim = name.removeprefix(CLAIM)
+        what = f"the claim `{claim}`" if claim != name else f"the variable `{name}`"
         raise _denied(tool, f"the argument `{argument}` needs {what}, which has no value")
 
     if isinstance(value, str):
         return expand(value, expansion, missing)
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return {name: _found(tool, argument, item, expansion) for name, item in fields.items()}
+        return {name: _expanded(tool, argument, item, expansion) for name, item in fields.items()}
     if isinstance(value, list | tuple):
-        return [_found(tool, argument, item, expansion) for item in cast("list[Any]", value)]
+        return [_expanded(tool, argument, item, expansion) for item in cast("list[Any]", value)]
     return value
 
 
