@@ -1,6 +1,6 @@
 """Measure what changes of a tool cost a call: the whole call beside one without, and the change alone.
 
-The servers are in this process, so that nothing else takes time. Rounds alternate, and the best of each counts.
+The servers are in this process, so that nothing else takes time. Rounds alternate; the best of each counts.
 """
 
 from __future__ import annotations

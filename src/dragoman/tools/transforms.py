@@ -193,8 +193,10 @@ class _Schema(MutableStruct):
         kept = {word: self.original[word] for word in _KEPT if word in self.original}
         self.values = {**kept, "type": "object", "properties": {name: properties[name] for name in given}}
         known = {name: value for name, value in given.items() if not _has_reference(value)}
-        if problems := compile_schema(self.values).problems(known):
-            msg = f"the values of the configuration do not fit: {problems[0]}"
+        validator = compile_schema(self.values)
+        # The value itself may be a secret.
+        if wrong := [name for name, value in known.items() if validator.problems({name: value})]:
+            msg = f"the configuration's value does not fit the argument `{wrong[0]}`"
             raise _RefusedError(msg)
 
     def _names(self, properties: Mapping[str, Any]) -> dict[str, str]:
