@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.unit.cli.program import dragoman
-from tests.unit.gateway.test_app import TOKEN, client_of, post
+from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
 from dragoman.gateway.app import asgi_app
+from dragoman.gateway.auth import JwtVerifier
 from dragoman.manager.manager import McpManager
 from dragoman.model import ArgumentTransform, CallRequest, Handlers, Settings, ToolTransform
 from dragoman.testing import ScriptedServer
@@ -360,6 +362,34 @@ async def test_the_gateway_shows_and_calls_changed_tools_alone() -> None:
                 await post(client, "tools/call", {"name": name, "arguments": {}}, path="/mcp/fs")
             ).json()
             assert "Unknown tool" in refused["error"]["message"]
+
+
+async def test_a_client_of_the_gateway_has_the_claims_of_its_token_alone() -> None:
+    issuer, server = Issuer(), files()
+    root = ArgumentTransform(value="/${claim:tenant}/${claim:sub}")
+    rules = {
+        "read": ToolTransform(arguments={"root": root, "limit": ArgumentTransform(value="${claim:most}")})
+    }
+    async with issuer.running():
+        verifier = JwtVerifier(issuer.url, audience=AUDIENCE)
+        app = asgi_app(McpManager([server.spec(tools=rules)], cache=False), verifier=verifier)
+        async with client_of(app) as client:
+
+            async def read(**claims: Any) -> str:
+                headers = {"Authorization": f"Bearer {issuer.token(**claims)}"}
+                given = {"name": "mcp_fs_read", "arguments": {"path": "a"}}
+                return (await post(client, "tools/call", given, headers=headers)).text
+
+            found = await asyncio.gather(
+                *(read(sub=name, tenant=f"t{number}", most=number) for number, name in enumerate("abcdef"))
+            )
+            for number, name in enumerate("abcdef"):
+                assert f"/t{number}/{name}|a|{number}" in found[number]
+            count = len(server.calls)
+            denied = await read(sub="a", most=1)
+            assert "the claim `tenant`" in denied
+            assert "does not fit" in await read(sub="a", tenant="t", most="all")
+            assert len(server.calls) == count
 
 
 FILE = """

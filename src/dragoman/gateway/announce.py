@@ -224,7 +224,7 @@ class Announcer:
         """
         method = f"notifications/{kind}/list_changed"
         for one in (*self._streams, *self._connections):
-            if one.only in (None, server) and one.wants(method):
+            if one.only in (None, server) and one.wants(method) and one.view.knows(f"{kind}/list"):
                 one.announce(method, {})
 
     def toolset_changed(self, view: View) -> None:
