@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from dragoman.manager.manager import McpManager
     from dragoman.model import (
+        ArgumentTransform,
         Handlers,
         Http,
         Prompt,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Tls,
         ToolDef,
         ToolResult,
+        ToolTransform,
     )
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
@@ -77,6 +79,7 @@ _MODULES = {
     ),
     "dragoman.manager.manager": ("McpManager",),
     "dragoman.model": (
+        "ArgumentTransform",
         "Handlers",
         "Http",
         "Prompt",
@@ -92,6 +95,7 @@ _MODULES = {
         "Tls",
         "ToolDef",
         "ToolResult",
+        "ToolTransform",
     ),
     "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
@@ -100,6 +104,7 @@ _MODULES = {
 
 __all__ = [
     "AgentEngine",
+    "ArgumentTransform",
     "AuthRequiredError",
     "Budget",
     "CallDeniedError",
@@ -134,6 +139,7 @@ __all__ = [
     "ToolFailedError",
     "ToolRegistry",
     "ToolResult",
+    "ToolTransform",
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",
