@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     )
     from dragoman.manager.manager import McpManager
     from dragoman.model import (
-        ArgumentTransform,
         Handlers,
         Http,
         Prompt,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
         Tls,
         ToolDef,
         ToolResult,
-        ToolTransform,
     )
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
@@ -79,7 +77,6 @@ _MODULES = {
     ),
     "dragoman.manager.manager": ("McpManager",),
     "dragoman.model": (
-        "ArgumentTransform",
         "Handlers",
         "Http",
         "Prompt",
@@ -95,7 +92,6 @@ _MODULES = {
         "Tls",
         "ToolDef",
         "ToolResult",
-        "ToolTransform",
     ),
     "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
@@ -104,7 +100,6 @@ _MODULES = {
 
 __all__ = [
     "AgentEngine",
-    "ArgumentTransform",
     "AuthRequiredError",
     "Budget",
     "CallDeniedError",
@@ -139,7 +134,6 @@ __all__ = [
     "ToolFailedError",
     "ToolRegistry",
     "ToolResult",
-    "ToolTransform",
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",

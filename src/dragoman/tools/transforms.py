@@ -132,7 +132,7 @@ def sent_arguments(
         if (own := renamed.get(name)) is not None:
             sent[own] = value
         elif name in closed:
-            problem = f"unknown argument `{name}`"
+            problem = f"unknown key `{name}`"
             msg = f"invalid arguments for `{tool.name}` (nothing was sent): {problem}"
             raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=[problem])
         else:

@@ -103,7 +103,7 @@ def test_a_fixed_argument_is_not_shown_and_comes_last() -> None:
     assert "required" not in found.input_schema
     assert sent_arguments(found, {"c": 1}) == {"c": 1, "a": "", "b": 0}
     for name in ("a", "b"):
-        with pytest.raises(InvalidArgumentsError, match=f"unknown argument `{name}`"):
+        with pytest.raises(InvalidArgumentsError, match=f"unknown key `{name}`"):
             sent_arguments(found, {name: None})
 
 
