@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.behaviour.conftest import SERVERS
 from tests.unit.cli.program import dragoman
 from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 
+from dragoman.config.profiles import profile_named
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
@@ -22,7 +25,6 @@ from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from dragoman.model import ServerSpec
 
@@ -423,3 +425,30 @@ def test_commands_know_changed_tools_alone(tmp_path: Path) -> None:
     (stub,) = (tmp_path / "stubs").iterdir()
     assert "def say(words: str)" in stub.read_text()
     assert "def echo" not in stub.read_text()
+
+
+def configure(root: Path) -> None:
+    """Have a server of the user's, and a project that changes it and has one of its own."""
+    plain = {"command": sys.executable, "args": [str(SERVERS / "plain.py")]}
+    fixed = {"echo": {"arguments": {"text": {"value": "fixed"}}}}
+    looser = {"echo": {"name": "shout", "arguments": {"text": {"description": "Say anything."}}}}
+    mine = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "mcp.json")
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text(json.dumps({"mcpServers": {"plain": {**plain, "tools": fixed}}}))
+    theirs = {"plain": {**plain, "tools": looser}, "own": {**plain, "tools": looser}}
+    (root / "mcp.json").write_text(json.dumps({"mcpServers": theirs}))
+
+
+@pytest.mark.parametrize("combine", ["replace", "fields"])
+async def test_a_project_that_is_not_approved_changes_no_tool_of_the_users(
+    combine: Any, tmp_path: Path
+) -> None:
+    configure(tmp_path)
+    profile = profile_named("dragoman").replace(combine=combine)
+    async with McpManager.from_config(profile, root=tmp_path, cache=False) as mcp:
+        await mcp.wait_ready()
+        assert (await mcp.call("plain:echo", {})).text == "fixed"
+        assert not [tool for tool in mcp.tools() if "shout" in tool.name or tool.server == "own"]
+    async with McpManager.from_config(profile, root=tmp_path, trust_project=True, cache=False) as mcp:
+        await mcp.wait_ready()
+        assert (await mcp.call("plain:shout", {"text": "hi"})).text == "hi"
