@@ -16,6 +16,7 @@ from tests.unit.cli.program import dragoman
 from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 
 from dragoman.config.profiles import profile_named
+from dragoman.diagnosis.doctor import diagnose
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
@@ -321,6 +322,20 @@ async def test_a_misspelt_tool_is_named_with_the_likely_one(caplog: pytest.LogCa
         await mcp.wait_ready()
     assert "it lists no tool `raed`" in caplog.text
     assert "did you mean `read`?" in caplog.text
+
+
+async def test_the_doctor_says_which_changes_have_no_effect(server: Callable[..., ServerSpec]) -> None:
+    rules = {
+        "echo": ToolTransform(arguments={"nowhere": ArgumentTransform(value=1)}),
+        "ehco": ToolTransform(hidden=True),
+        "bare": ToolTransform(hidden=True),
+    }
+    found = await diagnose(server("plain", "plain.py", tools=rules))
+    (stage,) = [one for one in found.stages if one.name == "schemas"]
+    assert stage.outcome == "warning"
+    assert "tool `echo` cannot be changed as `tools.echo` says, so it is not offered" in stage.detail
+    assert "it lists no tool `ehco`, which `tools.ehco` would change; did you mean `echo`?" in stage.detail
+    assert "bare" not in stage.detail
 
 
 async def test_a_fallback_answers_for_the_tool_of_the_shown_name() -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.model import RemoteTool
 from dragoman.struct import MutableStruct, Struct, field
-from dragoman.suggest import suggest
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit, shown
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
 from dragoman.tools.registry import SLICE, Settled, finished, slices
+from dragoman.tools.transforms import unused_transforms
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -239,8 +239,8 @@ class ToolCatalog:
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         self._warn_of_empty(spec, len(listing) - len(rejected), exposed=len(tools))
-        if spec.tools and listing:
-            self._warn_of_unknown(spec, {raw.get("name") for raw in listing})
+        for unused in unused_transforms(spec, listing) if listing else ():
+            self._warn_once(spec, unused)
         if not is_current:
             return len(tools)
         if self._memory is not None and is_private:
@@ -276,18 +276,11 @@ class ToolCatalog:
             words = "`allowed_tools` or `denied_tools`" if not spec.tools else "its configuration"
             logger.warning(line, spec.name, listed, words, hint)
 
-    def _warn_of_unknown(self, spec: ServerSpec, listed: set[Any]) -> None:
-        for name in spec.tools.keys() - listed:
-            near = suggest(name, [one for one in listed if isinstance(one, str)], count=1)
-            guess = f"; did you mean `{near[0]}`?" if near else ""
-            self._warn_once(spec, f"it lists no tool `{name}`, which `tools.{name}` would change{guess}")
-
     def _warn_once(self, spec: ServerSpec, text: object) -> None:
         """Warn about a transform of a server, once for each configuration."""
-        rules, said = self._said.get(spec.name, (None, set[str]()))
-        if rules != spec.tools:
-            rules, said = spec.tools, set()
-        self._said[spec.name] = (rules, said)
+        known = self._said.get(spec.name)
+        said: set[str] = known[1] if known is not None and known[0] == spec.tools else set()
+        self._said[spec.name] = (spec.tools, said)
         if (line := for_log(str(text), MAX_WARNING)) not in said:
             said.add(line)
             logger.warning("%s: %s", spec.name, line)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import InvalidArgumentsError
 from dragoman.model import AppliedTransform, json_object
 from dragoman.struct import UNSET, MutableStruct, Struct, field
+from dragoman.suggest import suggest
 from dragoman.tools.names import around_tool
 from dragoman.tools.schema.validate import compile_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import ArgumentTransform, JsonObject, ServerSpec, ToolDef
 
@@ -144,6 +145,19 @@ def sent_arguments(
         # Last, so that nothing else counts.
         sent |= by.fixed if value_of is None else value_of(by.fixed)
     return sent
+
+
+def unused_transforms(spec: ServerSpec, listing: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each transform whose tool a server does not list."""
+    if not spec.tools:
+        return []
+    listed = [name for raw in listing if isinstance(name := raw.get("name"), str)]
+    found: list[str] = []
+    for name in spec.tools.keys() - set(listed):
+        near = suggest(name, listed, count=1)
+        guess = f"; did you mean `{near[0]}`?" if near else ""
+        found.append(f"it lists no tool `{name}`, which `tools.{name}` would change{guess}")
+    return sorted(found)
 
 
 class _Schema(MutableStruct):
