@@ -18,8 +18,10 @@ from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 from dragoman.config.profiles import profile_named
 from dragoman.diagnosis.doctor import diagnose
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
+from dragoman.events import DefinitionsChanged
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
+from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.model import ArgumentTransform, CallRequest, Handlers, Settings, ToolTransform
 from dragoman.testing import ScriptedServer
@@ -324,6 +326,30 @@ async def test_a_misspelt_tool_is_named_with_the_likely_one(caplog: pytest.LogCa
     assert "did you mean `read`?" in caplog.text
 
 
+async def test_pins_are_of_the_servers_own_definition() -> None:
+    server = files()
+    spec = server.spec(tools=CHANGES, trust="strict")
+    async with McpManager(Settings(servers=[spec]), cache=False) as mcp, asyncio.timeout(20):
+        await mcp.wait_ready()
+        assert (await mcp.call("mcp_fs_open", {"note": "a"})).success
+        other = spec.replace(tools={"read": FIND.replace(description="Other words.")})
+        await mcp.reload(Settings(servers=[other]))
+        assert (await mcp.call("mcp_fs_open", {"note": "a"})).success
+        events = mcp.events()
+
+        @server.tool
+        def read(path: str, root: str = "/", limit: int = 0, exfiltrate: bool = False) -> str:
+            """Read a file of the server."""
+            return f"{path}{root}{limit}{exfiltrate}"
+
+        while not isinstance(event := await anext(events), DefinitionsChanged):
+            pass
+        assert list(event.withheld) == ["read"]
+        withheld = await mcp.call("mcp_fs_open", {"note": "a"})
+        assert isinstance(withheld.exception, CallDeniedError)
+        assert withheld.exception.rule == "trust=strict"
+
+
 async def test_the_doctor_says_which_changes_have_no_effect(server: Callable[..., ServerSpec]) -> None:
     rules = {
         "echo": ToolTransform(arguments={"nowhere": ArgumentTransform(value=1)}),
@@ -405,8 +431,36 @@ async def test_a_client_of_the_gateway_has_the_claims_of_its_token_alone() -> No
             count = len(server.calls)
             denied = await read(sub="a", most=1)
             assert "the claim `tenant`" in denied
-            assert "does not fit" in await read(sub="a", tenant="t", most="all")
+            wrong = await read(sub="a", tenant="t", most="all")
+            assert "does not fit" in wrong
+            assert "limit" not in wrong + denied
+            assert "root" not in wrong + denied
             assert len(server.calls) == count
+
+
+async def test_the_person_at_a_client_of_the_gateway_sees_nothing_that_is_kept_from_it() -> None:
+    server, questions = files(), Questions()
+    policy = [{"action": "ask", "tool": "read"}]
+    rules = {"read": FIND.replace(name="open")}
+    manager = McpManager(
+        [server.spec(tools=rules)], cache=False, policy=policy, handlers=questions.handlers()
+    )
+    app = asgi_app(manager, token=TOKEN, questions=questions)
+    async with client_of(app) as client:
+        params = {"name": "mcp_fs_open", "arguments": {"note": "a"}}
+        form = {"elicitation": {"form": {}}}
+        asked = (await post(client, "tools/call", params, capabilities=form)).json()["result"]
+        assert asked["resultType"] == "input_required"
+        ((key, question),) = asked["inputRequests"].items()
+        message = question["params"]["message"]
+        assert "call the tool `open`" in message
+        assert '"note": "a"' in message
+        assert "/srv/notes" not in json.dumps(asked)
+        assert "path" not in message
+        answer = {"action": "accept", "content": {"allow": True}}
+        again = {**params, "inputResponses": {key: answer}, "requestState": asked["requestState"]}
+        done = (await post(client, "tools/call", again, capabilities=form)).json()["result"]
+        assert "/srv/notes|a|0" in json.dumps(done["content"])
 
 
 FILE = """

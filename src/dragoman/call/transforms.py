@@ -155,8 +155,10 @@ def _expanded(tool: ToolDef, argument: str, value: Any, expansion: ExpansionCont
 
     def missing(name: str, _whole: str) -> str:
         claim = name.removeprefix(CLAIM)
-        what = f"the claim `{claim}`" if claim != name else f"the variable `{name}`"
-        raise _denied(tool, f"the argument `{argument}` needs {what}, which has no value")
+        has_claim = claim != name
+        what = f"the claim `{claim}`" if has_claim else f"the variable `{name}`"
+        why = f"the argument `{argument}` needs {what}, which has no value"
+        raise _denied(tool, why, public=f"it needs the claim `{claim}` of the caller" if has_claim else "")
 
     if isinstance(value, str):
         return expand(value, expansion, missing)
@@ -168,7 +170,15 @@ def _expanded(tool: ToolDef, argument: str, value: Any, expansion: ExpansionCont
     return value
 
 
-def _denied(tool: ToolDef, why: str) -> CallDeniedError:
-    msg = f"`{tool.name}` was not called: {why}"
-    hint = f"check `tools.{tool.original_name}` of server `{tool.server}` in the configuration"
-    return CallDeniedError(msg, tool=tool.name, server=tool.server, rule=RULE, hint=hint)
+def _denied(tool: ToolDef, why: str, *, public: str = "") -> CallDeniedError:
+    """Return the error for a value that cannot be sent; a remote client gets the public reason."""
+    start = f"`{tool.name}` was not called"
+    public = public or "a value that its configuration adds is missing or does not fit"
+    return CallDeniedError(
+        f"{start}: {why}",
+        tool=tool.name,
+        server=tool.server,
+        rule=RULE,
+        hint=f"check `tools.{tool.original_name}` of server `{tool.server}` in the configuration",
+        public_message=f"{start}: {public}",
+    )

@@ -469,7 +469,7 @@ class Gate:
                 decision,
                 tool=name,
                 server=request.server,
-                own_name=request.tool if request.kind == "tool" else "",
+                own_name=(request.shown_name or request.tool) if request.kind == "tool" else "",
                 asked=handler is not None,
             )
         return True
@@ -483,6 +483,8 @@ class Gate:
             original_name=request.tool,
             # A copy, so that the handler cannot change what is sent.
             arguments=copied(request.arguments),
+            shown_name=request.shown_name,
+            shown_arguments=copied(request.shown_arguments),
             rule=decision.rule,
             reason=decision.reason,
             kind=request.kind,
