@@ -23,7 +23,7 @@ from dragoman.tools.transforms import Refusal, sent_arguments, transformed
 
 REAL = Path(__file__).resolve().parents[1] / "data" / "real-tools.json"
 ARGUMENTS = ["a", "b", "$c", "d-e", "é", "路径"]
-NEW = st.sampled_from(["a", "b", "x", "y z", "名", "$ref", "type"])
+NEW = st.sampled_from(["a", "b", "x", "y z", "名", "$ref", "type", "other"])
 JSON = st.recursive(
     st.none()
     | st.booleans()

@@ -186,18 +186,23 @@ class _Schema(MutableStruct):
         moved = {*self.renamed.values(), *gone}
         required = self._required(names)
         self.closed = frozenset(moved)
-        if moved:
-            _refuse_unclear(self.original, {*moved, *self.renamed})
+        # One with a default is always there, whatever the caller gives.
+        altered = {*moved, *self.defaults}
+        if altered:
+            _refuse_unclear(self.original, {*altered, *self.renamed})
         if moved or required is not None:
             _refuse_references(self.original, moved)
         self._check_values(properties)
         self.shown = {**self.original, "properties": self._properties(properties, names)}
+        for word in ("examples", "default") if moved else ():
+            # They are about the arguments as they were.
+            self.shown.pop(word, None)
         if required is not None:
             self.shown.pop("required", None)
             # Draft 4 has no empty list.
             self.shown |= {"required": required} if required else {}
         if isinstance(self.original.get("dependentRequired"), dict):
-            self.shown["dependentRequired"] = self._dependencies(names, moved)
+            self.shown["dependentRequired"] = self._dependencies(names)
 
     def _check_values(self, properties: Mapping[str, Any]) -> None:
         """Make the schema of the configuration's values, and check those that are known now."""
@@ -232,6 +237,11 @@ class _Schema(MutableStruct):
         if twice:
             msg = f"it would have two arguments named `{twice[0]}`"
             raise _RefusedError(msg)
+        # Names may be required that are no properties.
+        said = {*required, *texts_in(self.original.get("dependentRequired"))} - properties.keys()
+        if taken := sorted(said.intersection(names.values())):
+            msg = f"`{taken[0]}` is another argument of its schema"
+            raise _RefusedError(msg)
         return names
 
     def _required(self, names: Mapping[str, str]) -> list[str] | None:
@@ -259,13 +269,16 @@ class _Schema(MutableStruct):
             return added if added and schema is True else schema
         return {**cast("JsonObject", schema), **added}
 
-    def _dependencies(self, names: Mapping[str, str], moved: Collection[str]) -> JsonObject:
+    def _dependencies(self, names: Mapping[str, str]) -> JsonObject:
         """Return `dependentRequired` by the shown names."""
         found: JsonObject = {}
         for name, others in json_object(self.original["dependentRequired"]).items():
             every = [name, *_texts(others)]
-            if gone := [one for one in every if one in moved and one not in names]:
-                msg = f"`dependentRequired` of its schema speaks of the argument `{gone[0]}`"
+            unclear = [
+                one for one in every if one in self.defaults or (one in self.closed and one not in names)
+            ]
+            if unclear:
+                msg = f"`dependentRequired` of its schema speaks of the argument `{unclear[0]}`"
                 raise _RefusedError(msg)
             found[names.get(name, name)] = [names.get(one, one) for one in every[1:]]
         return found

@@ -180,6 +180,7 @@ def test_a_schema_that_speaks_of_the_argument_elsewhere_is_refused(more: dict[st
         ({"b": ArgumentTransform(value="x")}, "does not fit the argument `b`", True),
         ({"b": ArgumentTransform(default="x")}, "does not fit the argument `b`", False),
         ({"d": ArgumentTransform(value=[])}, "`dependentRequired` of its schema", True),
+        ({"c": ArgumentTransform(default=1)}, "`dependentRequired` of its schema", False),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -189,6 +190,27 @@ def test_what_cannot_be_is_refused(
     assert isinstance(found, Refusal)
     assert said in found.reason
     assert found.is_withheld is is_withheld
+
+
+@pytest.mark.parametrize(
+    "more", [{"oneOf": [{"required": ["a"]}, {}]}, {"minProperties": 1}, {"not": {"required": ["a", "b"]}}]
+)
+def test_an_argument_that_is_always_there_is_refused_where_that_matters(more: dict[str, Any]) -> None:
+    assert isinstance(
+        change(tool({**copy.deepcopy(BASE), **more}), a=ArgumentTransform(default="1")), Refusal
+    )
+
+
+def test_a_name_that_is_required_elsewhere_is_not_given_to_another() -> None:
+    found = change(tool({**copy.deepcopy(BASE), "required": ["x"]}), a=ArgumentTransform(name="x"))
+    assert isinstance(found, Refusal)
+    assert found.reason == "`x` is another argument of its schema"
+
+
+def test_examples_with_the_old_names_are_left_out() -> None:
+    given = tool({**copy.deepcopy(BASE), "examples": [{"a": "1"}]})
+    assert "examples" not in changed(given, a=ArgumentTransform(name="x")).input_schema
+    assert "examples" in changed(given, a=ArgumentTransform(description="D.")).input_schema
 
 
 def test_a_refused_transform_leaves_the_tool_as_it_is() -> None:
