@@ -16,6 +16,7 @@ NAMES = (
         "gateway",
         "replicas",
         "calls",
+        "transforms",
         "bulk",
         "fleet",
         "parts",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.model import Settings
+from dragoman.model import ArgumentTransform, Settings, ToolTransform
 from dragoman.model.keys import keys
 from dragoman.model.server import server_keys
 from dragoman.trust.policy import Rule
@@ -52,6 +52,8 @@ def tables() -> Mapping[str, Iterable[str]]:
             "| --- | --- | --- | --- |",
             *(f"{row(place, key)} {others(key)} |" for place, key in shown.items()),
         ],
+        "keys of a tool": [*head, *(row(name, key) for name, key in keys(ToolTransform).items())],
+        "keys of an argument": [*head, *(row(name, key) for name, key in keys(ArgumentTransform).items())],
         "keys of mcp": [*head, *(row(name, key) for name, key in keys(Settings).items())],
         "keys of a rule": [
             "| key | matches |",

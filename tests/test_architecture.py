@@ -53,7 +53,7 @@ IMPURE = {
     *("tools.host", "tools.registry", "tools.view", "tools.local"),
     *("tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.covered_files"),
-    *("config.approvals", "config.hosts", "config.install", "config.rules", "config.users"),
+    *("config.approvals", "config.hosts", "config.install", "config.rules", "config.skill", "config.users"),
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),

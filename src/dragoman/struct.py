@@ -145,8 +145,9 @@ def is_equal(one: Struct, other: object, *, ignored: str) -> bool:
 
 
 def asdict(value: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields by name; structs inside become mappings, too."""
-    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    """Return the fields by name, without those that are `UNSET`; structs inside become mappings, too."""
+    found = {name: getattr(value, name) for name in value.__struct_fields__}
+    return {name: _plain(item) for name, item in found.items() if item is not UNSET}
 
 
 def _plain(value: object) -> Any:

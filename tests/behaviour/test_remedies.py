@@ -278,6 +278,21 @@ def test_a_server_of_another_app_is_changed_there_or_copied_first() -> None:
     assert dragoman("set", "my plain", "env.A=1").returncode == 0
 
 
+@prints("install --skill", "install --skill --undo")
+def test_the_skill_is_written_again_and_taken_back_as_printed() -> None:
+    done = dragoman("install", "--skill", "--for", "cursor")
+    (file,) = Path.home().glob(".cursor/skills/*/SKILL.md")
+    text = file.read_text()
+    file.write_text("changed")
+    refused = dragoman("install", "--skill", "--for", "cursor")
+    assert "`dragoman install --skill`" in refused.stderr
+    file.unlink()
+    typed(refused, "install --skill")
+    assert file.read_text() == text
+    typed(done, "install --skill --undo")
+    assert not file.exists()
+
+
 @prints("install {} --write", "install {} --undo")
 def test_the_gateway_is_installed_and_taken_back_as_printed() -> None:
     path = of_cursor(plain=entry("plain.py"))

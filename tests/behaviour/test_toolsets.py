@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,19 @@ import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.unit.cli.program import dragoman
 from tests.unit.gateway.test_app import TOKEN, client_of, notes, post
+from tests.unit.gateway.test_connection import Reader
 
+from dragoman.adapters.bridge import Bridge
 from dragoman.agent import AgentEngine, Say, ScriptedProvider
+from dragoman.agent.offer import estimate_tokens
 from dragoman.errors import ConfigError
 from dragoman.gateway.app import asgi_app
+from dragoman.gateway.connection import ClientConnection
+from dragoman.gateway.gateway import Gateway
 from dragoman.manager.manager import McpManager
-from dragoman.model import Settings, Statement
+from dragoman.model import ServerSpec, Settings, Statement, Stdio, ToolDef
 from dragoman.testing import ScriptedServer
+from dragoman.tools.export.apis import APIS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +125,72 @@ def test_the_command_lists_and_exports_a_toolset(tmp_path: Path, monkeypatch: py
     assert [one["function"]["name"] for one in json.loads(exported.stdout)] == ["mcp_notes_echo"]
     wrong = dragoman("--config", str(file), "tools", "--toolset", "revue")
     assert "unknown toolset" in wrong.stderr
+
+
+async def test_a_toolset_follows_the_configuration_and_its_clients_are_told() -> None:
+    first = settings("notes:add")
+    wider = first.replace(toolsets=[first.toolsets[0].replace(data={"review": {"tools": ["notes:*"]}})])
+    async with McpManager(first) as mcp, asyncio.timeout(20):
+        # The gateway comes when the servers are ready, so that it announces nothing but the reload.
+        await mcp.wait_ready()
+        async with Gateway(mcp) as gateway:
+            view, theirs, others = mcp.toolset("review"), Reader(), Reader()
+            connections = [
+                ClientConnection(gateway.toolset("review"), theirs.outbox),
+                ClientConnection(gateway.view(), others.outbox),
+            ]
+            for one in connections:
+                gateway.announcer.add(one)
+            await mcp.reload(wider)
+            assert (await theirs.read.get())["method"] == "notifications/tools/list_changed"
+            assert [tool.name for tool in view] == ["mcp_notes_add", "mcp_notes_remove"]
+            assert view.export("openai") is view.export("openai")
+            assert len(view.export("openai").tools) == 2
+            await mcp.reload(first.replace(toolsets=[]))
+            assert list(view) == []
+            assert view.export("openai").tools == []
+            assert others.read.empty()
+            for one, reader in zip(connections, (theirs, others), strict=True):
+                await one.close()
+                await reader.outbox.close(flush=False)
+
+
+async def test_an_adapter_has_the_tools_of_a_toolset_alone() -> None:
+    broken = ServerSpec("ledger", Stdio(sys.executable, ["-c", "raise SystemExit('no licence')"]))
+    both = settings("notes:*", "!notes:remove")
+    async with McpManager(both.replace(servers=[*both.servers, broken])) as mcp:
+        await mcp.wait_ready()
+        bridge = Bridge(mcp, "openai", toolset="review")
+        assert list(bridge.offered()) == ["mcp_notes_add"]
+        assert (await bridge.call("mcp_notes_add", {"text": "x"})).success
+        assert "unknown tool" in (await bridge.call("mcp_notes_remove", {"number": 1})).text
+        with pytest.raises(ValueError, match="give a toolset, or"):
+            Bridge(mcp, "openai", toolset="review", deny=["x"])
+        with pytest.raises(ConfigError, match="unknown toolset"):
+            Bridge(mcp, "openai", toolset="other")
+
+
+async def test_twelve_tools_of_a_thousand_cost_a_model_what_a_server_of_twelve_costs() -> None:
+    def definition(name: str) -> ToolDef:
+        fields = {"query": {"type": "string", "description": f"What to look for in {name}."}}
+        schema = {"type": "object", "properties": fields, "required": ["query"]}
+        return ToolDef(
+            name=name, description=f"Search {name}.", input_schema=schema, func=lambda query: query
+        )
+
+    names = [f"tool_{number:03}" for number in range(100)]
+    servers = [ScriptedServer(f"server{number}", tools=map(definition, names)) for number in range(10)]
+    alone = ScriptedServer("server3", tools=map(definition, names[:12]))
+    patterns = [f"server3:{name}" for name in names[:12]]
+    said = Statement(key="toolsets", source="f", scope="user", data={"some": {"tools": patterns}})
+    chosen = Settings(servers=[server.spec() for server in servers], toolsets=[said])
+    async with McpManager(chosen) as mcp, McpManager([alone.spec()]) as small:
+        await mcp.wait_ready()
+        await small.wait_ready()
+        assert len(mcp.tools()) == 1_000
+        for api in APIS:
+            cost = estimate_tokens(mcp.toolset("some").export(api).tools)
+            assert 0 < cost <= 1.1 * estimate_tokens(small.registry.export(api).tools), api
 
 
 @pytest.mark.parametrize(

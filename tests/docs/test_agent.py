@@ -76,20 +76,27 @@ async def test_a_name_that_two_servers_want_is_an_error_and_the_unambiguous_one_
     assert (error[-1].count("mcp_git_hub_push_"), result) == (2, "pushed")
 
 
+async def test_a_changed_tool_is_called_by_its_new_name_and_keeps_what_is_fixed() -> None:
+    names, text, error, *_ = (await run(TOOLS[2])).splitlines()
+    assert names == "['mcp_github_find_issue']"
+    assert text == "5 issues of octo/one about crash"
+    assert "unknown key `repo`" in error
+
+
 async def test_a_tool_runs_itself() -> None:
-    assert (await run(TOOLS[2])).splitlines() == ["noon in Bern"] * 2
+    assert (await run(TOOLS[3])).splitlines() == ["noon in Bern"] * 2
 
 
 async def test_a_model_can_read_resources_by_calling_tools() -> None:
-    assert (await run(TOOLS[3])).splitlines()[1:] == ["A deposit is two months' rent."]
+    assert (await run(TOOLS[4])).splitlines()[1:] == ["A deposit is two months' rent."]
 
 
 async def test_a_local_tool_answers_for_the_tool_that_it_is_given_to() -> None:
-    assert (await run(TOOLS[4])).splitlines() == [
+    assert (await run(TOOLS[5])).splitlines() == [
         "[answered by `local_cases`, since `law` is not available]",
         "local cases about rent",
     ]
 
 
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (5, 5)
+    assert (len(AGENT), len(TOOLS)) == (5, 6)

@@ -62,6 +62,7 @@ SAMPLES: dict[str, object] = {
     "reconnect": False,
     "replace": "stop-first",
     "fallback": ["other"],
+    "tools": {"read": {"name": "open"}},
     "naming": "{server}__{tool}",
     "title": "One",
     "description": "A server.",

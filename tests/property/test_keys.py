@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SECRET = "hunter2hunter2"
 PLACES = server_keys()
 WRITABLE = [place for place, key in PLACES.items() if key.in_files and place != "transport"]
-IN_PARTS = {"transport", "timeouts", "auth", "tls"}
+IN_PARTS = {"transport", "timeouts", "auth", "tls", "tools"}
 """Their keys are looked at one by one."""
 SAMPLES: dict[str, Any] = {
     "inherit_env": ["LANG"],
@@ -44,6 +44,7 @@ SAMPLES: dict[str, Any] = {
     "attribution": {"title": "/results/*/name"},
     "limits": {"tools": 5},
     "fallback": {"read": ["other"]},
+    "tools": {"read": {"name": "open", "arguments": {"token": {"value": SECRET}, "path": {"name": "file"}}}},
     "env": {"NAME": SECRET},
     "headers": {"X-Name": SECRET},
     "timeouts": {"call": 2.5},
@@ -320,7 +321,7 @@ def test_a_setting_is_read_and_merged_as_declared(name: str) -> None:
 def test_a_key_of_a_rule_is_read(field: str) -> None:
     key = keys(Rule)[field]
     samples: dict[str, Any] = {"annotation": ["read_only"], "arguments": {"path": "/srv/*"}}
-    value = samples[key.name] if key.name in samples else sample(field, key)
+    value = samples[key.name] if key.name in samples else sample(key.name, key)
     read = read_policy([{"action": "allow", key.name: value}], scope="user")
     assert list(read.problems) == []
     (plain,) = read_policy([{"action": "ask" if field == "action" else "allow"}], scope="user").rules

@@ -31,8 +31,8 @@ class DragomanTools(ChatMiddleware):
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
         """
         self._bridge = Bridge(mcp, "ai-sdk", pauses=True, **options)
 

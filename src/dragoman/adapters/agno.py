@@ -30,8 +30,8 @@ class DragomanTools:
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for `agent.run` without `await`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
         """
         self._bridge = Bridge(mcp, "ai-sdk", **options)
 

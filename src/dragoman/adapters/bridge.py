@@ -21,7 +21,7 @@ from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     from dragoman.errors import UnknownToolError
@@ -40,6 +40,11 @@ LOOP_PATIENCE = 5.0
 
 class UsableTools(Protocol):
     """The tools that an agent may use."""
+
+    @property
+    def allowed(self) -> Sequence[str] | None:
+        """What they are: exposed names or `server:tool`, or globs of them; `None` for all."""
+        ...
 
     def export(self, api: str, *, strict: bool = False) -> Export:
         """Return them in the format of a model API."""
@@ -95,6 +100,10 @@ class Manager(Protocol):
         """Call a tool by its exposed name."""
         ...
 
+    def toolset(self, name: str) -> UsableTools:
+        """Return a toolset of the configuration."""
+        ...
+
     def status(self) -> dict[str, ServerStatus]:
         """Return the status of every server."""
         ...
@@ -113,7 +122,7 @@ class Offer(NamedTuple):
         """Where the tool comes from, as JSON."""
         return {
             "server": self.tool.server,
-            "tool": self.tool.original_name,
+            "tool": self.tool.own_name,
             "annotations": dict(self.tool.annotations),
         }
 
@@ -128,6 +137,7 @@ class Bridge:
         *,
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
+        toolset: str | None = None,
         on_progress: ToolProgress | None = None,
         pauses: bool = False,
         illegal: str = "",
@@ -139,14 +149,24 @@ class Bridge:
             api: The model API whose rules names and schemas follow.
             allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
             deny: The same; these win.
+            toolset: The same by the name of a toolset of the configuration.
             on_progress: Called with each report of progress, in the context of the call.
             pauses: Whether calls may end with the questions of a server, for the framework to ask them.
             illegal: A pattern of what names must not have although the API takes it; it becomes `_`.
+
+        Raises:
+            ValueError: A toolset is given together with `allow` or `deny`.
+            ConfigError: No toolset has this name.
         """
         self._mcp = mcp
         self._api = api
-        self._allow = [allow] if isinstance(allow, str) else None if allow is None else list(allow)
-        self._view = mcp.registry.view(allow=self._allow, deny=deny)
+        if toolset is None:
+            self._view = mcp.registry.view(allow=allow, deny=deny)
+        elif allow is not None or tuple(deny):
+            msg = "give a toolset, or `allow` and `deny`"
+            raise ValueError(msg)
+        else:
+            self._view = mcp.toolset(toolset)
         self._on_progress = on_progress
         self._illegal = illegal
         self._renamed: dict[str, str] = {}
@@ -301,8 +321,7 @@ class Bridge:
     def _missing(self) -> list[str]:
         """Return a line for each broken server whose tools the agent might have."""
         statuses = self._mcp.status()
-        if self._allow is not None:
-            rules = self._allow
+        if (rules := self._view.allowed) is not None:
             statuses = {
                 name: status
                 for name, status in statuses.items()

@@ -54,6 +54,7 @@ def langchain_tools(
     *,
     allow: Iterable[str] | None = None,
     deny: Iterable[str] = (),
+    toolset: str | None = None,
     on_progress: ToolProgress | None = None,
 ) -> list[DragomanTool]:
     """Return a manager's tools, as they are now, for `bind_tools`, `create_agent` or `ToolNode`.
@@ -66,9 +67,12 @@ def langchain_tools(
         mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.
         allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
         deny: The same; these win.
+        toolset: The same by the name of a toolset of the configuration.
         on_progress: Called with a tool's name, progress, total and message; may use `get_stream_writer()`.
     """
-    bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny, on_progress=on_progress, pauses=True)
+    bridge = Bridge(
+        mcp, "ai-sdk", allow=allow, deny=deny, toolset=toolset, on_progress=on_progress, pauses=True
+    )
     return [
         DragomanTool(
             name=alias,

@@ -26,7 +26,7 @@ class DragomanMiddleware(AgentMiddleware):
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.
-            options: `allow`, `deny` and `on_progress`, as for `langchain_tools`.
+            options: `allow`, `deny`, `toolset` and `on_progress`, as for `langchain_tools`.
         """
         super().__init__()
         self._mcp, self._options = mcp, options

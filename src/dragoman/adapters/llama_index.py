@@ -35,8 +35,8 @@ class DragomanTools(ObjectRetriever):
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for code without `await`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
         """
         self._bridge = Bridge(mcp, "ai-sdk", pauses=True, **options)
 

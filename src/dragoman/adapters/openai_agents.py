@@ -39,8 +39,8 @@ class DragomanTools:
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
         """
         self._bridge = Bridge(mcp, "responses", pauses=True, **options)
         self._results: dict[str, ToolResult] = {}

@@ -48,8 +48,8 @@ class DragomanToolset(AbstractToolset[Any]):
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
             max_retries: How often in a row a model may get a tool's arguments wrong before the run ends.
             id: For durable execution.
         """

@@ -37,8 +37,8 @@ class DragomanTools:
 
         Args:
             mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
-            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
-                called with a tool's name, progress, total and message.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; or `toolset`; and
+                `on_progress`, called with a tool's name, progress, total and message.
         """
         # A name has to be a Python identifier: agents may write code that calls the tools.
         self._bridge = Bridge(mcp, "ai-sdk", illegal=r"\W|^(?=\d)", **options)

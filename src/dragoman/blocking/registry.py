@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from dragoman.blocking.loop_thread import BlockingRunner
@@ -115,6 +115,11 @@ class ToolView(ToolSet):
     def __init__(self, it: AsyncToolView, runner: BlockingRunner) -> None:
         super().__init__(it, runner)
         self._async = it
+
+    @property
+    def allowed(self) -> Sequence[str] | None:
+        """What is in view, as it is now: exposed names, `server:tool`, or globs of them; `None` for all."""
+        return self._async.allowed
 
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools in view that could be meant by an ambiguous name."""

@@ -323,7 +323,7 @@ class BulkRun:
 
     def _job(self, tool: ToolDef) -> dict[str, Any]:
         """Return what identifies the job in a journal."""
-        return {"server": tool.server, "tool": tool.original_name or tool.name, "arguments": self._arguments}
+        return {"server": tool.server, "tool": tool.own_name, "arguments": self._arguments}
 
     async def _drive(self) -> None:
         if self._is_used:

@@ -7,6 +7,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dragoman.call.transforms import TransformValues
 from dragoman.model import Continuation, Texts, ToolResult
 from dragoman.observe.metrics import Metrics
 from dragoman.observe.turns import CallThrottle, FailureLog
@@ -45,6 +46,7 @@ class CallContext(Struct, kw_only=True):
     has_listeners: Callable[[], bool] = lambda: True
     """Return whether the events have a subscriber; without one, no events of calls are created."""
     validators: Validators = field(default_factory=Validators)
+    transform_values: TransformValues = field(default_factory=TransformValues)
     coerce: bool = False
     """Whether arguments of the wrong type are coerced, for servers whose spec does not say."""
     sources_in_text: bool = False
@@ -139,6 +141,7 @@ class Call:
         "mode",
         "name",
         "on_progress",
+        "shown",
         "timeout",
         "traffic",
         "waited",
@@ -165,6 +168,8 @@ class Call:
         self.began = time.monotonic()
         self.fields: dict[str, Any] = {}
         """The arguments that are sent: validated, and coerced if need be."""
+        self.shown: dict[str, Any] | None = None
+        """The same as the caller knows them, if the configuration of the server changes them."""
         self.changes: Sequence[ArgumentChange] = ()
         self.traffic = Traffic()
         self.waited = 0.0

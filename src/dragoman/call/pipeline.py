@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.call.context import Call, CallContext, CallMode, Forwarded, ToolCaller
 from dragoman.call.outcome import failed, needs_source, result_of_answer, unavailable
+from dragoman.call.transforms import as_written, check_current, complete
 from dragoman.call.unfinished import finish_later
 from dragoman.errors import (
     CallDeniedError,
@@ -125,9 +126,7 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: Call) -> T
             check_meta(call.meta, tool)
         if not context.throttle.has_room():
             await context.throttle.turn()
-        fields = _checked(context, tool, call)
-        if context.ask or context.gate.watches_calls:
-            fields = await _permit(context, tool, call, fields)
+        fields = await _prepared(context, tool, call, _checked(context, tool, call))
         if tool.source == "builtin":
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
@@ -225,6 +224,24 @@ def make_caller(
     return call
 
 
+async def _prepared(
+    context: CallContext, tool: ToolDef, call: Call, fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments to send: changed as the configuration says, and permitted.
+
+    Raises:
+        CallDeniedError: The call is not allowed.
+        InvalidArgumentsError: They have a name that is only the server's.
+        UnknownToolError: The tool was removed or replaced while the user was asked.
+    """
+    call.shown = None
+    if tool.transform is not None:
+        call.shown, fields = fields, complete(context, tool, fields)
+    if context.ask or context.gate.watches_calls:
+        fields = await _permit(context, tool, call, fields)
+    return fields
+
+
 async def _permit(
     context: CallContext, tool: ToolDef, call: Call, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -241,10 +258,11 @@ async def _permit(
     supervisor = context.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
     judged = copied(dict(fields))
-    how: dict[str, Any] = {"trusts_hints": trusts, "ask": context.ask}
+    how: dict[str, Any] = {"trusts_hints": trusts, "ask": context.ask, "shown": call.shown}
+    written = as_written(tool, call.shown or {})
     asks = context.while_asking is not None and context.gate.asks(tool, judged, **how)
     async with context.while_asking() if asks and context.while_asking is not None else nullcontext():
-        asked = await context.gate.permit(tool, judged, **how, report=call.on_progress)
+        asked = await context.gate.permit(tool, judged, written=written, report=call.on_progress, **how)
     if asked and context.registry.get(tool.name) != tool:
         raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged
@@ -293,21 +311,20 @@ def _fallback_tool(
     """
     named = context.registry.get(name)
     if named is not None:
-        own_name = named.original_name or named.name
         given = isinstance(spec.fallback, Mapping) and tool.original_name in spec.fallback
-        if given or own_name == tool.original_name:
+        if given or named.own_name == tool.own_name:
             return named
-        theirs = (one.original_name for one in context.registry if one.server == tool.server)
-        if warns and name not in context.supervisors and own_name not in theirs:
+        theirs = (one.own_name for one in context.registry if one.server == tool.server)
+        if warns and name not in context.supervisors and named.own_name not in theirs:
             hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
             logger.warning(
                 "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
-                *(spec.name, name, tool.original_name, hint),
+                *(spec.name, name, tool.own_name, hint),
             )
     elif warns and name not in context.supervisors:
         line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
         logger.warning(line, spec.name, name)
-    same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
+    same = (one for one in context.registry if one.server == name and one.own_name == tool.own_name)
     return next(same, None)
 
 
@@ -315,8 +332,7 @@ async def _answer_by(
     context: CallContext, other: ToolDef, call: Call, arguments: dict[str, Any], *, instead_of: Supervisor
 ) -> ToolResult:
     fields, _ = check(context.validators.of(other.input_schema), other, arguments)
-    if context.ask or context.gate.watches_calls:
-        fields = await _permit(context, other, call, fields)
+    fields = await _prepared(context, other, call, fields)
     if other.server:
         return await _send(context, other, call, fields)
     result = await _run_here(other, call, fields)
@@ -349,7 +365,7 @@ async def _send(context: CallContext, tool: ToolDef, call: Call, arguments: dict
     ):
         raise unavailable(tool, silent)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
-    call.fields = arguments
+    call.fields = arguments if call.shown is None else call.shown
     out = Outgoing(
         tool=tool.original_name,
         arguments=arguments,
@@ -370,6 +386,8 @@ async def _send(context: CallContext, tool: ToolDef, call: Call, arguments: dict
         tries += 1
         try:
             async with supervisor.acquire(out.deadline) as connection:
+                if supervisor.spec.tools or tool.transform is not None:
+                    check_current(supervisor.spec, tool)
                 if is_pinned:
                     # Acquiring may have opened a new connection, and its listing may define another tool.
                     pins.check(supervisor.spec, tool)

@@ -355,7 +355,7 @@ def refuse_incomplete(given: Mapping[str, Any], tool: ToolDef) -> None:
             f"`{name}` is missing: {json.dumps(inner, ensure_ascii=False)}" for name, inner in lacking.items()
         ]
         of = f" of server `{tool.server}`" if tool.server else ""
-        _refuse(f"missing arguments for `{tool.original_name or tool.name}`{of}: {names}", tool, problems)
+        _refuse(f"missing arguments for `{tool.own_name}`{of}: {names}", tool, problems)
 
 
 def _refuse(msg: str, tool: ToolDef, problems: Sequence[str]) -> NoReturn:
@@ -366,7 +366,7 @@ def _refuse(msg: str, tool: ToolDef, problems: Sequence[str]) -> NoReturn:
 
 def usage_hint(tool: ToolDef) -> str:
     """Return how a tool is called, for the error of a wrong call."""
-    return f"usage: {signature_text(tool, tool.original_name or tool.name)}"
+    return f"usage: {signature_text(tool, tool.own_name)}"
 
 
 def _described(name: str, schema: object, root: object) -> str:

@@ -275,7 +275,7 @@ def _call_words(context: click.Context, options: Options, _word: str) -> Proposa
     first, *rest = words
     is_server = settings.server(first) is not None
     if is_server and not rest:
-        return [_described(tool, tool.original_name) for tool in registry if tool.server == first]
+        return [_described(tool, tool.own_name) for tool in registry if tool.server == first]
     try:
         tool = registry.resolve(rest[0], server=first) if is_server else registry.resolve(first)
     except UnknownToolError:

@@ -108,7 +108,7 @@ def tool_named(context: Context, name: str) -> ToolDef:
         if error.is_ambiguous:
             text = str(error)
             raise UsageError(text[:1].upper() + text[1:]) from None
-    names = [one for tool in registry for one in (tool.name, tool.original_name) if one]
+    names = [one for tool in registry for one in (tool.name, tool.own_name) if one]
     msg = f"Unknown tool `{name}`. {did_you_mean(name, names, '/tools lists all tools.')}"
     raise UsageError(msg)
 

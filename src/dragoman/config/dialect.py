@@ -178,6 +178,8 @@ class Dialect(Struct, kw_only=True):
     write_unit: Literal["s", "ms", "text"] = "s"
     remote_types: Mapping[str, str] = field(default_factory=dict[str, str])
     """How `stdio`, `http` and `sse` are spelled when written; absent: not expressible."""
+    write_tools: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    """How changes of single tools are written, if not as we do; `None` if they cannot be expressed."""
     sandbox_is_enabled: bool = False
     """Whether a sandbox is written as `sandboxEnabled`, with a table beside it."""
     command_is_list: bool = False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
 from dragoman.config.documents import Document, dotted
 from dragoman.config.templates import spelled, to_template
+from dragoman.config.tool_transforms import read_transforms
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
 from dragoman.model import (
@@ -598,6 +599,7 @@ _TABLES: Mapping[str, Callable[[object, Dialect, EntryReader], Any]] = {
     "fallback": _fallback,
     "attribution": _attribution,
     "limits": _limits,
+    "tools": read_transforms,
 }
 """What reads the keys whose values have rules of their own."""
 

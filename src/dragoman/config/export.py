@@ -22,7 +22,7 @@ from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import ServerSpec, Stdio
 from dragoman.model.keys import keys
 from dragoman.model.server import server_keys
-from dragoman.struct import Struct
+from dragoman.struct import Struct, defaults, field_names
 from dragoman.trust.sandbox import as_vscode, rules_of
 
 if TYPE_CHECKING:
@@ -260,6 +260,10 @@ class _SpecWriter:
                 self._put(result, key.opposite, value=True)
             elif name == "auth":
                 self._put(result, name, self._table(name, value, mode=value.mode))
+            elif name == "tools" and (write := self._dialect.write_tools) is not None:
+                if (found := write(cast("dict[str, Any]", _as_json(value)))) is None:
+                    self._lose(name, f"a variable in a value cannot be written in {self._dialect.title}")
+                self._put(result, name, found)
             elif name != "allowed_tools" or "*" not in value:
                 self._put(result, name, self._plain(name, value, key))
 
@@ -363,7 +367,11 @@ class _SpecWriter:
 
 
 def _as_json(value: object) -> object:
-    """Return a field's value as JSON data."""
+    """Return a field's value as JSON data; a struct has the fields that are not their defaults."""
+    if isinstance(value, Struct):
+        usual = defaults(value)
+        fields = {name: getattr(value, name) for name in field_names(value)}
+        return {name: _as_json(item) for name, item in fields.items() if item != usual.get(name)}
     if isinstance(value, list | tuple):
         return list(cast("Sequence[str]", value))
     if isinstance(value, dict):

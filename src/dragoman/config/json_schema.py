@@ -147,13 +147,13 @@ def _form(key: Key) -> Schema:
             return {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}]}
         case "choice":
             return {"enum": list(key.choices)}
-        case _ if is_table(key.type):
-            return _object({one.name: _key(one) for one in keys(key.type).values()})
         case _:
             return _type(key.type)
 
 
 def _type(kind: Any) -> Schema:
+    if is_table(kind):
+        return _object({one.name: _key(one) for one in keys(kind).values()})
     plain: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
     if kind in plain:
         return {"type": plain[kind]}

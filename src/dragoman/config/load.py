@@ -204,7 +204,11 @@ def _by_entry_keys(servers: object) -> str:
         if isinstance(entry.get("transport"), dict):
             return "cline"
         if isinstance(entry.get("tools"), dict):
-            return "fastmcp"
+            from dragoman.config.dialects.formats import FASTMCP_WORDS, words_of_changes
+
+            # Dragoman's own entries have such a table, too, without these words.
+            if words_of_changes(entry["tools"]) & FASTMCP_WORDS:
+                return "fastmcp"
         if isinstance(entry.get("tools"), list) or entry.get("type") == "local":
             return "copilot-cli"
     return "mcp-json"

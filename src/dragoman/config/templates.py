@@ -9,6 +9,7 @@ The syntax inside (a *template*):
 - `${keyring:service/name}`: an entry of the system's keyring; the last `/` parts the two.
 - `${command:words}`: what a command prints, without its last line break. The words are split as a shell
   would, but no shell runs.
+- `${claim:name}`: in values of a tool's arguments, what the access token of the caller says.
 - `${workspaceFolder}`, `${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` or `${/}`.
 - `$${` is a literal `${`. Any other `$` is itself, and so is a `${…}` that names none of the above, or
   that has no end. References do not nest: the first `}` ends one.
@@ -55,9 +56,10 @@ _ESCAPED = re.compile(r"(?<!\$)((?:\$\$)++)\{")
 VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(?<!\$)(\$*)\$({_NAME})")
 _SECRET_KINDS = frozenset({"keyring", "command"})
+CLAIM = "claim:"
 _ROOT_VARIABLES = frozenset({"CLAUDE_PROJECT_DIR"})
 """What hosts set to the project's directory: files that are written for them count on it."""
-_PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
+PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
 
 
 class ExpansionContext(Struct, kw_only=True):
@@ -72,6 +74,8 @@ class ExpansionContext(Struct, kw_only=True):
     fetched: Annotated[Mapping[str, str] | None, HIDDEN] = None
     """What keyring and commands gave, by what stands in the reference; without it, such a reference stays as
     it is written, for those who only look."""
+    claims: Annotated[Mapping[str, str] | None, HIDDEN] = None
+    """What is known of the caller, by name; without it, a claim is no reference."""
 
 
 class _Brackets(Struct):
@@ -206,7 +210,7 @@ def _reference_to_template(match: re.Match[str], style: VariableSyntax) -> str:
     before = "$" * (2 * (len(dollars) - 1))
     if _input_id(body) is not None:
         return f"{before}${{{body}}}" if style.inputs else literal
-    if body in _PLACES:
+    if body in PLACES:
         return f"{before}${{{body}}}" if style.has_place(body) else literal
     variable = VARIABLE.fullmatch(body)
     if variable is None:
@@ -236,13 +240,19 @@ def _bare_to_template(text: str, style: VariableSyntax) -> str:
 
 def _variable(name: str) -> str:
     """Refer to a variable, even if it has the name of a place."""
-    return f"${{env:{name}}}" if name in _PLACES else f"${{{name}}}"
+    return f"${{env:{name}}}" if name in PLACES else f"${{{name}}}"
 
 
 def _input_id(body: str) -> str | None:
     """Return what `input:id` asks for; `input:-text` is a variable of that name with a default."""
     asks = body.startswith("input:") and not body.startswith("input:-")
     return body.removeprefix("input:") if asks else None
+
+
+def is_claim(body: str) -> bool:
+    """Return whether a reference is to a claim; `claim:-text` is a variable with a default."""
+    name = body.removeprefix(CLAIM)
+    return name != body and bool(name) and not name.startswith("-")
 
 
 def is_secret_reference(body: str) -> bool:
@@ -327,7 +337,7 @@ def variables(text: str) -> list[str]:
     """Return the environment variables that a template refers to, in order."""
     found: list[str] = []
     for _, _, _, body in references(text):
-        variable = None if body is None or body in _PLACES else VARIABLE.fullmatch(body)
+        variable = None if body is None or body in PLACES else VARIABLE.fullmatch(body)
         if variable and variable["name"] not in found:
             found.append(variable["name"])
     return found
@@ -368,6 +378,9 @@ def _value(body: str, expansion: ExpansionContext, missing: Callable[[str, str],
         case _ if (wanted := _input_id(body)) is not None:
             answer = expansion.inputs.get(wanted)
             return missing(body, whole) if answer is None else answer
+        case _ if expansion.claims is not None and is_claim(body):
+            claim = expansion.claims.get(body.removeprefix(CLAIM))
+            return missing(body, whole) if claim is None else claim
         case _ if is_secret_reference(body):
             if expansion.fetched is None:
                 return whole

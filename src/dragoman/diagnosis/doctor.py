@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dragoman.model import Auth, Http, ServerSpec, Sse, Transport
     from dragoman.server.card import ServerCard
     from dragoman.server.connection import Connection
+    from dragoman.tools.transforms import Refusal
     from dragoman.trust.redaction import Redactor
 
 
@@ -600,11 +601,20 @@ class _Run:
         from dragoman.tools.definition import admit
         from dragoman.tools.export.apis import APIS, model_api
         from dragoman.tools.registry import ToolRegistry
+        from dragoman.tools.transforms import unused_transforms
 
         began = time.monotonic()
         template = self._spec.naming or self._settings.naming
-        tools, rejected = admit(connection.tools, self._spec, template=template, limits=self._limits)
+        refused: list[Refusal] = []
+        tools, rejected = admit(
+            connection.tools,
+            self._spec,
+            template=template,
+            limits=self._limits,
+            on_refused=refused.append,
+        )
         wrong = [f"`{one.tool}` is skipped: {one.reason}" for one in rejected]
+        wrong += [*map(str, refused), *unused_transforms(self._spec, connection.tools)]
         registry = ToolRegistry()
         registry.register_all(tools)
         for api in (name for name in APIS if model_api(name).is_checked):

@@ -224,7 +224,14 @@ class Announcer:
         """
         method = f"notifications/{kind}/list_changed"
         for one in (*self._streams, *self._connections):
-            if one.only in (None, server) and one.wants(method):
+            if one.only in (None, server) and one.wants(method) and one.view.knows(f"{kind}/list"):
+                one.announce(method, {})
+
+    def toolset_changed(self, view: View) -> None:
+        """Announce that a toolset has other tools now."""
+        method = LISTS["toolsListChanged"]
+        for one in (*self._streams, *self._connections):
+            if one.view is view and one.wants(method):
                 one.announce(method, {})
 
     def resource_updated(self, server: str, uri: str) -> None:

@@ -24,6 +24,7 @@ from dragoman.gateway.http import Endpoint, GatewayRequest
 from dragoman.gateway.observe import server_metrics
 from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
+from dragoman.server.protocol.context import with_claims
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
@@ -298,8 +299,11 @@ class GatewayApp:
             http.principal = "" if user is None else user.principal
             return await self._serve(http, self._endpoint)
         http.principal = user.principal
+        # The id of the user is known of every one; a token may say more, and then it says everything.
+        claims = user.claims or {"sub": user.user}
         async with self._users.enter(user.user) as endpoint:
-            return await self._serve(http, endpoint)
+            with with_claims(claims):
+                return await self._serve(http, endpoint)
 
     async def _serve(self, http: GatewayRequest, endpoint: Endpoint) -> Response | None:
         path = http.path.rstrip("/")

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import quote
@@ -65,6 +65,8 @@ class AccessToken:
     """The person, if there is one."""
     issuer: str = ""
     scopes: Sequence[str] = ()
+    claims: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    """What the token says, if it says anything."""
 
     @property
     def user(self) -> str:
@@ -194,7 +196,9 @@ class JwtVerifier:
             # A client without a user must not pass for the user of that name.
             raise Refused(401, f"invalid token: no claim {self._user_claim} that names a user")
         client = claims.get("client_id") or claims.get("azp") or user
-        return AccessToken(client_id=str(client), subject=user, issuer=self.issuer, scopes=granted)
+        return AccessToken(
+            client_id=str(client), subject=user, issuer=self.issuer, scopes=granted, claims=claims
+        )
 
     async def _key(self, kid: str) -> _Key:
         now = time.monotonic()

@@ -81,7 +81,8 @@ class ClientConnection:
             key: The id of the session, if the transport has sessions.
             place: Where the client is, as attributes of a span.
         """
-        self._view = view
+        self.view = view
+        """What it is shown."""
         self.only = view.only
         self.outbox = outbox
         self.principal = principal
@@ -152,7 +153,7 @@ class ClientConnection:
             if isinstance(cancelled, int | str) and (running := self.running.get(cancelled)) is not None:
                 running.cancel()
         elif check_notification(method, self.version, params):
-            self._view.take_notification(method, self)
+            self.view.take_notification(method, self)
 
     def request(self, message: dict[str, Any], put: Callable[[Mapping[str, Any]], None]) -> ClientRequest:
         """Return a request by the rules of the protocol that the client speaks.
@@ -198,7 +199,7 @@ class ClientConnection:
         elif has_envelope(params):
             msg = "this connection began with a handshake: requests of the 2026-07-28 protocol are refused"
             raise MCPError(code=INVALID_REQUEST, message=msg)
-        elif not self.version and method != "ping" and self._view.knows(method):
+        elif not self.version and method != "ping" and self.view.knows(method):
             raise MCPError(code=INVALID_PARAMS, message="Invalid request parameters", data="initialize first")
 
     def _greet(self, params: Mapping[str, Any] | None) -> None:
@@ -214,7 +215,7 @@ class ClientConnection:
 
     async def _answer(self, request: ClientRequest) -> None:
         try:
-            outcome = await self._view.respond(request)
+            outcome = await self.view.respond(request)
         finally:
             self.running.pop(request.id, None)
         self.put({"id": request.id, **outcome})
@@ -294,7 +295,7 @@ class ClientConnection:
         """End the connection, and forget what it was to be told of."""
         self.end()
         await self.finish(END_SECONDS)
-        await self._view.announcer.remove(self)
+        await self.view.announcer.remove(self)
 
 
 def agreed_version(wanted: str) -> str:

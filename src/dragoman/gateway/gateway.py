@@ -14,7 +14,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman.agent.code.sandbox import is_installed, not_installed
-from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
+from dragoman.events import (
+    ConfigReloaded,
+    PromptsChanged,
+    ResourceChanged,
+    ResourcesChanged,
+    StateChanged,
+    ToolsChanged,
+)
 from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
 from dragoman.gateway.connection import ClientConnection
@@ -28,7 +35,7 @@ from dragoman.manager.manager import parts_of
 from dragoman.manager.pool import find_server
 from dragoman.model import ServerState
 from dragoman.server.protocol.rounds import HeldRequests
-from dragoman.trust.toolsets import find_toolset
+from dragoman.trust.toolsets import find_toolset, toolsets
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
     from dragoman.manager.manager import McpManager
+    from dragoman.trust.toolsets import Toolset
 
 logger = logging.getLogger("dragoman")
 
@@ -104,6 +112,8 @@ class Gateway:
         self._raw = raw
         self._views: dict[str | None, View] = {}
         self._toolsets: dict[str, View] = {}
+        self._shown_toolsets: dict[str, Toolset | None] = {}
+        """What clients know them to be."""
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
@@ -196,6 +206,7 @@ class Gateway:
         view = self._toolsets.get(name)
         if view is None:
             view = self._toolsets[name] = View(self, among=self.mcp.toolset(name))
+            self._shown_toolsets[name] = toolsets(self.mcp.settings).get(name)
         return view
 
     def connect(self, outbox: ClientOutbox, transport: str = "pipe") -> ClientConnection:
@@ -217,6 +228,11 @@ class Gateway:
         if self.model is not None:
             self.model.note(event)
         match event:
+            case ConfigReloaded():
+                for name, before in self._shown_toolsets.items():
+                    if before != (now := toolsets(self.mcp.settings).get(name)):
+                        self._shown_toolsets[name] = now
+                        self.announcer.toolset_changed(self._toolsets[name])
             case ToolsChanged():
                 self.announcer.list_changed(event.server, "tools")
             case ResourcesChanged():

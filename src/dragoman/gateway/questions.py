@@ -43,10 +43,12 @@ def approval_form(request: CallRequest) -> dict[str, Any]:
     """Return the parameters of an elicitation that asks whether a call may be made."""
     what = {"tool": "call the tool", "prompt": "use the prompt", "resource": "read"}.get(request.kind, "use")
     # The server has chosen the name: it stays on one line and between its marks.
-    name = for_log(request.original_name).replace("`", "'")
+    name = for_log(request.shown_name or request.original_name).replace("`", "'")
+    # What the configuration keeps from this client is not shown to the person at it either.
+    arguments = request.arguments if request.shown_arguments is None else request.shown_arguments
     lines = [f"May this client {what} `{name}` of the server `{request.server}`?"]
-    if request.arguments:
-        text = json.dumps(mask_arguments(dict(request.arguments)), ensure_ascii=False, default=repr)
+    if arguments:
+        text = json.dumps(mask_arguments(dict(arguments)), ensure_ascii=False, default=repr)
         rest = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARS else ""
         lines.append(f"Arguments: {text[:SHOWN_CHARS]}{rest}")
     if request.rule:

@@ -342,7 +342,7 @@ class View:
     def _names(self) -> dict[str, ToolDef]:
         """Return the tools that are shown, by the names that clients call them by."""
         if self.only is not None:
-            return {tool.original_name: tool for tool in self._shown()}
+            return {tool.own_name: tool for tool in self._shown()}
         aliases = assign((tool.name for tool in self._mcp.registry), COMMON)
         return {aliases[tool.name]: tool for tool in self._shown()}
 

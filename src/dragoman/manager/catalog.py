@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.model import RemoteTool
 from dragoman.struct import MutableStruct, Struct, field
-from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
+from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit, shown
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
 from dragoman.tools.registry import SLICE, Settled, finished, slices
+from dragoman.tools.transforms import unused_transforms
+from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -28,12 +30,16 @@ if TYPE_CHECKING:
     from dragoman.storage.manifests import ManifestMemory
     from dragoman.tools.definition import MakeFunc, Rejected
     from dragoman.tools.registry import RemoteCall, ToolRegistry
+    from dragoman.tools.transforms import Refusal
     from dragoman.trust.gate import Gate
     from dragoman.trust.limits import Limits
 
 logger = logging.getLogger("dragoman")
 
 T = TypeVar("T")
+
+MAX_WARNING = 500
+"""Characters of a warning about a transform; it may have names that a server has chosen."""
 
 EMPTY_ALLOWS = (
     " (an empty list allows none; leave it out to allow all, or read a map of RRClaw, where it allows all, "
@@ -130,6 +136,8 @@ class ToolCatalog:
         self._order = order
         self._emptied: dict[str, tuple[object, object]] = {}
         """The filters that leave no tool of a server, by server."""
+        self._said: dict[str, tuple[object, set[str]]] = {}
+        """The transforms of a server, and the warnings about them, by server."""
         self._read: dict[str, _Read] = {}
         """The long listings in use, by server."""
         self._recalled: dict[str, _Recalled] = {}
@@ -239,6 +247,8 @@ class ToolCatalog:
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         self._warn_of_empty(spec, len(listing) - len(rejected), exposed=len(tools))
+        for unused in unused_transforms(spec, listing) if listing else ():
+            self._warn_once(spec, unused)
         if not is_current:
             return len(tools)
         if self._memory is not None and is_private:
@@ -272,8 +282,18 @@ class ToolCatalog:
         elif self._emptied.get(spec.name) != rules:
             self._emptied[spec.name] = rules
             hint = EMPTY_ALLOWS if spec.allowed_tools == () else ""
-            line = "%s: 0 of %d tools are offered: `allowed_tools` or `denied_tools` leaves out all%s"
-            logger.warning(line, spec.name, listed, hint)
+            line = "%s: 0 of %d tools are offered: %s leaves out all%s"
+            words = "`allowed_tools` or `denied_tools`" if not spec.tools else "its configuration"
+            logger.warning(line, spec.name, listed, words, hint)
+
+    def _warn_once(self, spec: ServerSpec, text: object) -> None:
+        """Warn about a transform of a server, once for each configuration."""
+        known = self._said.get(spec.name)
+        said: set[str] = known[1] if known is not None and known[0] == spec.tools else set()
+        self._said[spec.name] = (spec.tools, said)
+        if (line := for_log(str(text), MAX_WARNING)) not in said:
+            said.add(line)
+            logger.warning("%s: %s", spec.name, line)
 
     def reload(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer the known tools of a server that was just installed or has new rules; return how many.
@@ -287,10 +307,10 @@ class ToolCatalog:
         known = self._recall(spec, naming, starts=starts)
         if known is None and starts:
             allowed, denied = spec.allowed_tools, spec.denied_tools
-            tools = self._registry.wanted(spec.name)
-            known = _Known(
-                [tool for tool in tools if is_exposed(tool.original_name, allowed=allowed, denied=denied)]
-            )
+            before = self._registry.wanted(spec.name)
+            tools = [tool if tool.transform is None else tool.transform.original for tool in before]
+            tools = [tool for tool in tools if is_exposed(tool.original_name, allowed=allowed, denied=denied)]
+            known = _Known(self._shown(tools, spec, spec.naming or naming))
         return self._replace(spec.name, known or _Known())
 
     def clear(self, server: str) -> None:
@@ -301,6 +321,7 @@ class ToolCatalog:
     def forget(self, server: str) -> None:
         """Remove all tools of a server, and release their names."""
         self.clear(server)
+        self._said.pop(server, None)
         self._registry.forget(server)
 
     def arrange(self) -> None:
@@ -327,7 +348,9 @@ class ToolCatalog:
         entries, template = manifest.entries, spec.naming or naming
         tools: list[ToolDef] = []
         for some in slices(entries):
-            tools += readmit(some, spec, template=template, make_func=self._make_func)
+            tools += readmit(
+                some, spec, template=template, make_func=self._make_func, on_refused=self._on_refused(spec)
+            )
             if len(some) == SLICE:
                 yield
         if not starts:
@@ -396,8 +419,22 @@ class ToolCatalog:
     def _admit(self, read: _Read, listing: Sequence[dict[str, Any]]) -> tuple[list[ToolDef], list[Rejected]]:
         """Return the usable tools of a part of a listing, and the rejected definitions."""
         return admit(
-            listing, read.spec, template=read.template, limits=read.limits, make_func=self._make_func
+            listing,
+            read.spec,
+            template=read.template,
+            limits=read.limits,
+            make_func=self._make_func,
+            on_refused=self._on_refused(read.spec),
         )
+
+    def _shown(self, tools: list[ToolDef], spec: ServerSpec, template: str) -> list[ToolDef]:
+        """Return tools of a server as its spec shows them."""
+        return shown(
+            tools, spec, template=template, make_func=self._make_func, on_refused=self._on_refused(spec)
+        )
+
+    def _on_refused(self, spec: ServerSpec) -> Callable[[Refusal], object]:
+        return lambda refusal: self._warn_once(spec, refusal)
 
     def _withheld(self, spec: ServerSpec, tools: Iterable[ToolDef]) -> frozenset[str]:
         return self._gate.pin_checker.withheld(spec, [tool.original_name for tool in tools])

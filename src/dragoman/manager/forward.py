@@ -71,7 +71,10 @@ class Forward:
         return Forward(self._supervisors, self._resources, context, self._check)
 
     def tool(self, tool: ToolDef) -> dict[str, Any]:
-        """Return a tool's definition as its server sent it; as far as it was kept, if it is not connected."""
+        """Return a tool's definition as its server sent it, with the changes of the configuration.
+
+        If the server is not connected, it is the definition as far as it was kept.
+        """
         supervisor = self._supervisors.get(tool.server)
         listing = supervisor.listing if supervisor is not None else ()
         known = self._listings.get(tool.server)
@@ -81,6 +84,10 @@ class Forward:
         entry = known[1].get(tool.original_name)
         if entry is None:
             entry = definition_of(tool)
+        elif tool.transform is not None:
+            # The rest of it, such as `_meta`, stays as the server sent it.
+            rest = {key: value for key, value in entry.items() if key != "title"}
+            entry = {**rest, **definition_of(tool)}
         return entry if entry.get("inputSchema") else {**entry, "inputSchema": dict(DEFAULT_SCHEMA)}
 
     async def forwards_input(self, server: str) -> bool:
@@ -283,9 +290,9 @@ class Forward:
 
 
 def definition_of(tool: ToolDef) -> dict[str, Any]:
-    """Return a tool's definition in the form of the protocol, under the name that its server knows it by."""
+    """Return a tool's definition in the form of the protocol, under its name among those of its server."""
     found = {
-        "name": tool.original_name or tool.name,
+        "name": tool.own_name,
         "title": tool.title,
         "description": tool.description,
         "inputSchema": tool.input_schema,

@@ -66,6 +66,9 @@ from dragoman.model.status import (
     UserStatus,
 )
 from dragoman.model.tool import (
+    AppliedTransform as AppliedTransform,
+)
+from dragoman.model.tool import (
     JsonObject,
     Prompt,
     Resource,
@@ -79,6 +82,7 @@ from dragoman.model.tool import (
 from dragoman.model.tool import (
     json_object as json_object,
 )
+from dragoman.model.transforms import ArgumentTransform, ToolTransform
 
 __all__ = [
     "ATTRIBUTION_KEYS",
@@ -89,6 +93,7 @@ __all__ = [
     "App",
     "ApprovalCaller",
     "ApprovalHandler",
+    "ArgumentTransform",
     "Audience",
     "Auth",
     "CallRequest",
@@ -126,6 +131,7 @@ __all__ = [
     "Tls",
     "ToolDef",
     "ToolResult",
+    "ToolTransform",
     "Transport",
     "UserLimits",
     "UserStatus",

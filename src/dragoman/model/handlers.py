@@ -39,6 +39,10 @@ class CallRequest(Struct, kw_only=True):
     """What the server calls it, which is what rules are about."""
     arguments: Annotated[Mapping[str, Any], HIDDEN]
     """As they will be sent; a copy: what is changed in it is not sent."""
+    shown_name: str = ""
+    """What the configuration calls the tool, if it gives it another name."""
+    shown_arguments: Annotated[Mapping[str, Any] | None, HIDDEN] = None
+    """As the caller gave them, if the configuration changes them. Only these are for the caller's eyes."""
     kind: Literal["tool", "resource", "prompt", "skill"] = "tool"
     rule: str = ""
     """The rule that wants it confirmed; empty where the policy's default does."""

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast
 
 from dragoman.model.keys import Key, keys, nested
+from dragoman.model.transforms import ToolTransform
 from dragoman.struct import HIDDEN, Struct, field, force_setattr
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
@@ -461,6 +462,14 @@ class ServerSpec(_Named, kw_only=True):
             restarts=False,
         ),
     ] = ()
+    tools: Annotated[
+        Mapping[str, ToolTransform],
+        Key(
+            "changes of single tools, by the server's names for them: other names and descriptions, hidden "
+            "tools, fixed arguments: [transforms](tools.md#transforms)",
+            restarts=False,
+        ),
+    ] = field(default_factory=dict[str, ToolTransform])
     max_concurrency: Annotated[
         int | None, Key("concurrent calls", unless_given="unlimited", is_approved=False, is_of_process=True)
     ] = None
@@ -590,6 +599,7 @@ class ServerSpec(_Named, kw_only=True):
         force_setattr(self, "timeouts", Timeouts(**self.timeouts))
         force_setattr(self, "attribution", dict(self.attribution))
         force_setattr(self, "limits", dict(self.limits))
+        force_setattr(self, "tools", dict(self.tools))
         if self.allowed_tools is not None:
             force_setattr(self, "allowed_tools", tuple(self.allowed_tools))
         force_setattr(self, "fallback", _fallback(self.fallback))

@@ -12,6 +12,7 @@ from collections.abc import (  # noqa: TC003 -- the hints of a noun can be resol
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
 from dragoman.errors import DragomanError
+from dragoman.model.transforms import ToolTransform  # noqa: TC001 -- as above
 from dragoman.struct import HIDDEN, Struct, field, force_setattr
 
 if TYPE_CHECKING:
@@ -122,6 +123,28 @@ class RemoteTool:
         return type(self), (self.server, self.tool)
 
 
+class AppliedTransform(Struct, kw_only=True):
+    """How a tool of a server was changed by the configuration, and what its server is sent instead."""
+
+    rules: ToolTransform
+    original: ToolDef
+    """The tool as its server has it."""
+    name: str
+    """Its name among the tools of its server."""
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The server's names of arguments, by the names that are shown, where these differ."""
+    closed: frozenset[str] = frozenset()
+    """The server's names of arguments that no caller may use."""
+    fixed: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
+    """What is always sent, by the server's names."""
+    defaults: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
+    """What is sent where a caller gives nothing, by the server's names."""
+    has_references: bool = False
+    """Whether a value has a `${…}`."""
+    values: Annotated[JsonObject, HIDDEN] = field(default_factory=dict[str, Any])
+    """The schema of the values."""
+
+
 class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no hash
     """One tool as an agent sees it."""
 
@@ -135,7 +158,7 @@ class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no has
     blocks if the manager is from `dragoman.blocking`."""
     server: str = ""
     original_name: str = ""
-    """What the server calls it."""
+    """What the server calls it; `own_name` is what everyone else does."""
     title: str = ""
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -143,6 +166,8 @@ class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no has
     """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its `_meta`, as the server sent it."""
+    transform: Annotated[AppliedTransform | None, HIDDEN] = None
+    """How the configuration has changed it, if it has."""
     _schemas: Annotated[str, HIDDEN] = ""
     """Both schemas as JSON, until one of them is asked for."""
 
@@ -207,6 +232,13 @@ class ToolDef(Struct, kw_only=True):  # noqa: PLW1641 -- its schemas have no has
         return self
 
     @property
+    def own_name(self) -> str:
+        """Its name without the server's: by the configuration, or as its server has it."""
+        if self.transform is not None:
+            return self.transform.name
+        return self.original_name or self.name
+
+    @property
     def audience(self) -> Sequence[str]:
         """Who may call it: a model, the server's own app, or both."""
         ui = self.meta.get("ui") if self.meta else None
@@ -249,5 +281,6 @@ def _compared(tool: ToolDef) -> tuple[object, ...]:
         tool.input_schema,
         tool.output_schema,
         tool.annotations,
+        tool.transform,
         tool.func if tool.source == "builtin" else None,
     )

@@ -213,6 +213,11 @@ class Supervisor(ConnectionEvents):
         """The rate limit of calls, if there is one."""
 
     @property
+    def expansion(self) -> ExpansionContext:
+        """What its variables are looked up in."""
+        return self._expansion
+
+    @property
     def listing(self) -> Sequence[dict[str, Any]]:
         """The tools as the connected server listed them; empty if it is not connected."""
         return self._connection.tools if self._connection is not None else ()

@@ -63,7 +63,7 @@ def new_record(state: Mapping[str, Any], tool: ToolDef, server_key: str) -> Task
         server_key=server_key,
         task_id=task_id,
         tool=tool.name,
-        original_name=tool.original_name,
+        original_name=tool.own_name,
         created=time.time(),
     )
     return _updated(record, state)

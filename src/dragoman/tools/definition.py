@@ -16,6 +16,7 @@ from dragoman.model import ToolDef
 from dragoman.struct import Struct
 from dragoman.tools.names import around_tool, is_exposed
 from dragoman.tools.schema.cost import is_plain
+from dragoman.tools.transforms import transformed
 from dragoman.trust.limits import Limits
 from dragoman.visible import is_visible
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from dragoman.model import JsonObject, ServerSpec
+    from dragoman.tools.transforms import Refusal
 
 # The validator recurses: a schema that is too deep would crash the whole process.
 MAX_DEPTH = 200
@@ -187,8 +189,9 @@ def admit(
     template: str,
     limits: Limits | None = None,
     make_func: MakeFunc | None = None,
+    on_refused: Callable[[Refusal], object] = lambda _: None,
 ) -> tuple[list[ToolDef], list[Rejected]]:
-    """Return the tools that the spec exposes, and the rejected definitions."""
+    """Return the tools that the spec exposes, as it changes them, and the rejected definitions."""
     admitted: list[ToolDef] = []
     rejected: list[Rejected] = []
     limits = limits or Limits()
@@ -204,7 +207,28 @@ def admit(
             tool.original_name, allowed=spec.allowed_tools, denied=spec.denied_tools
         ):
             admitted.append(tool)
-    return admitted, rejected
+    return shown(admitted, spec, template=template, make_func=make_func, on_refused=on_refused), rejected
+
+
+def shown(
+    tools: list[ToolDef],
+    spec: ServerSpec,
+    *,
+    template: str,
+    make_func: MakeFunc | None = None,
+    on_refused: Callable[[Refusal], object] = lambda _: None,
+) -> list[ToolDef]:
+    """Return the tools of a server as the spec shows them: changed, and without the hidden ones."""
+    if not spec.tools:
+        return tools
+    found = (
+        transformed(tool, spec, template=template, make_func=make_func, on_refused=on_refused)
+        for tool in tools
+    )
+    # A tool does not escape a rule by its new name.
+    return [
+        tool for tool in found if tool is not None and is_exposed(tool.own_name, denied=spec.denied_tools)
+    ]
 
 
 def excess(raw: Mapping[str, Any], limits: Limits) -> str:
@@ -275,16 +299,18 @@ def readmit(
     *,
     template: str,
     make_func: MakeFunc | None = None,
+    on_refused: Callable[[Refusal], object] = lambda _: None,
 ) -> list[ToolDef]:
     """Return the tools that the spec exposes, from cached definitions (head and schemas)."""
     exposes_all = _exposes_all(spec)
-    return [
+    recalled = [
         recall(raw, schemas, server=spec.name, template=template, make_func=make_func)
         for raw, schemas in entries
         # An older version may have cached a name that is not offered.
         if is_visible(raw["name"])
         and (exposes_all or is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools))
     ]
+    return shown(recalled, spec, template=template, make_func=make_func, on_refused=on_refused)
 
 
 def _exposes_all(spec: ServerSpec) -> bool:

@@ -106,7 +106,7 @@ class HostTools:
                 return name
         except Exception as exc:  # noqa: BLE001 -- the application's own code may raise anything
             reason = f"the application's registry raised {type(exc).__name__}: {exc}"
-        own, server, shown = (for_log(text, MAX_SHOWN) for text in (tool.original_name, tool.server, name))
+        own, server, shown = (for_log(text, MAX_SHOWN) for text in (tool.own_name, tool.server, name))
         line = "tool `%s` of server `%s` is skipped: `%s`: %s"
         logger.warning(line, own, server, shown, for_log(reason, MAX_REASON))
         return None

@@ -448,8 +448,11 @@ def is_exposed(name: str, *, allowed: Iterable[str] | None = None, denied: Itera
 def is_usable(tool: ToolDef, *, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> bool:
     """Return whether an agent with these rules may see and call a tool."""
     is_remote = tool.source == "mcp"
-    whole = f"{tool.server}:{tool.original_name}" if is_remote else tool.name
-    if _matches(tool.name, denied) or _matches(whole, denied):
+    names = [tool.name, f"{tool.server}:{tool.own_name}"] if is_remote else [tool.name]
+    if tool.transform is not None:
+        # A tool does not escape a rule by a new name.
+        names.append(f"{tool.server}:{tool.original_name}")
+    if any(_matches(name, denied) for name in names):
         return False
     if allowed is None:
         return True
@@ -462,9 +465,7 @@ def _allows(rule: str, tool: ToolDef) -> bool:
     """Return whether a `server:tool` rule matches this tool."""
     parts = rule.split(":")
     splits = ((":".join(parts[:at]), ":".join(parts[at:])) for at in range(1, len(parts)))
-    return any(
-        _matches(tool.server, [server]) and _matches(tool.original_name, [own]) for server, own in splits
-    )
+    return any(_matches(tool.server, [server]) and _matches(tool.own_name, [own]) for server, own in splits)
 
 
 def _matches(name: str, rules: Iterable[str]) -> bool:

@@ -212,7 +212,7 @@ class ToolRegistry(ToolSet):
             for tool in some:
                 pair = _pair(tool)
                 if wanted.setdefault(pair, tool) is not tool:
-                    logger.warning("%s is skipped: it is listed twice", _called(tool))
+                    logger.warning("%s is skipped: another tool of the server has this name", _called(tool))
                 elif is_withheld:
                     held.add(pair)
             if len(some) == SLICE:
@@ -430,7 +430,7 @@ class ToolRegistry(ToolSet):
             self._own_names = {}
             for tool in self:
                 if tool.source == "mcp":
-                    self._own_names.setdefault(tool.original_name, []).append(tool)
+                    self._own_names.setdefault(tool.own_name, []).append(tool)
         yield self._own_names.get(name, ())
 
     def export(self, api: str, *, strict: bool = False) -> Export:
@@ -639,7 +639,7 @@ def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _pair(tool: ToolDef) -> Pair:
-    return Pair(tool.server, tool.original_name or tool.name)
+    return Pair(tool.server, tool.own_name)
 
 
 def _skipped(tool: ToolDef, name: str, holder: ToolDef) -> str:
@@ -648,7 +648,7 @@ def _skipped(tool: ToolDef, name: str, holder: ToolDef) -> str:
 
 def _called(tool: ToolDef) -> str:
     if tool.source == "mcp":
-        return f"tool `{_shown(tool.original_name)}` of server `{_shown(tool.server)}`"
+        return f"tool `{_shown(tool.own_name)}` of server `{_shown(tool.server)}`"
     return f"built-in tool `{_shown(tool.name)}`"
 
 

@@ -136,7 +136,12 @@ class ToolView(ToolSet):
         self._allow = None if allow is None else _rules(allow)
         self._deny = _rules(deny)
         self._follows = follows
-        self._exports: dict[tuple[str, bool], tuple[Export, Export]] = {}
+        self._exports: dict[tuple[str, bool], tuple[object, Export, Export]] = {}
+
+    @property
+    def allowed(self) -> Sequence[str] | None:
+        """What is in view, as it is now: exposed names, `server:tool`, or globs of them; `None` for all."""
+        return self._allow if self._follows is None else _rules(self._follows()["allow"])
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""
@@ -180,10 +185,11 @@ class ToolView(ToolSet):
     def export(self, api: str, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
         whole = self.registry.export(api, strict=strict)
-        kept = self._exports.get((api, strict)) if self._follows is None else None
-        if kept is None or kept[0] is not whole:
-            kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
-        return kept[1]
+        rules = None if self._follows is None else self._follows()
+        kept = self._exports.get((api, strict))
+        if kept is None or kept[0] is not rules or kept[1] is not whole:
+            kept = self._exports[api, strict] = (rules, whole, whole.only(lambda name: name in self))
+        return kept[2]
 
     def __iter__(self) -> Iterator[ToolDef]:
         return (tool for tool in self.registry if self._shows(tool))
@@ -240,12 +246,12 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
     """
     every = list(tools)
     # The right name at the wrong server is likelier than a similar name at the right one.
-    similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.original_name == name][:3]
+    similar = [f"{tool.server}.{name}" for tool in every if tool.server and tool.own_name == name][:3]
     similar = similar or suggest(
-        name, [tool.original_name for tool in every if server and tool.server == server], by_part=True
+        name, [tool.own_name for tool in every if server and tool.server == server], by_part=True
     )
     if not similar:
-        proper = {_full_name(tool): tool.original_name or tool.name for tool in every}
+        proper = {_full_name(tool): tool.own_name for tool in every}
         longer = [*proper, *(tool.name for tool in every)]
         near = suggest(name, proper.values(), by_part=True) or suggest(name, longer)
         # A tool's own name may be ambiguous, so the full form is shown.
@@ -258,4 +264,4 @@ def unmatched(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownT
 
 
 def _full_name(tool: ToolDef) -> str:
-    return f"{tool.server}.{tool.original_name}" if tool.server else tool.name
+    return f"{tool.server}.{tool.own_name}" if tool.server else tool.name

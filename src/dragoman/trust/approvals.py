@@ -17,7 +17,7 @@ from dragoman.errors import ConnectError
 from dragoman.model import Stdio
 from dragoman.model.keys import keys
 from dragoman.struct import Struct, asdict, defaults, field, field_names
-from dragoman.trust.masking import mask_args, mask_command, mask_url, mask_value, mask_values
+from dragoman.trust.masking import mask_args, mask_command, mask_text, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def plain(value: object) -> object:
     if isinstance(value, set | frozenset):
         return sorted(map(str, cast("Iterable[object]", value)))
     if isinstance(value, Struct):
-        return asdict(value)
+        # As above, so that a new field does not invalidate approvals.
+        return _unusual(value, field_names(value))
     return list(cast("Iterable[object]", value))
 
 
@@ -345,11 +346,24 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
         yield "trust", spec.trust
     if spec.trust_annotations:
         yield "trusts its own hints", "yes"
-    for name, value in counted_fields(spec, ("trust", "trust_annotations")).items():
+    for tool, rules in sorted(spec.tools.items()):
+        yield "changes tool", unfolded(f"{tool}: {json.dumps(_masked(plain(rules)), ensure_ascii=False)}")
+    for name, value in counted_fields(spec, ("trust", "trust_annotations", "tools")).items():
         yield (
             name.replace("_", " "),
             unfolded(value if isinstance(value, str) else json.dumps(value, default=plain)),
         )
+
+
+def _masked(value: object) -> object:
+    """Return a value whose texts are masked where they look like secrets; references stay readable."""
+    if isinstance(value, str):
+        return mask_text(value)
+    if isinstance(value, list):
+        return [_masked(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {name: _masked(item) for name, item in cast("dict[str, object]", value).items()}
+    return _masked(plain(value)) if isinstance(value, Struct) else value
 
 
 def _other_rows(of: Struct, shown: Collection[str]) -> Iterable[tuple[str, str]]:

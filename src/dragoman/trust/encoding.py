@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman.model.keys import keys
 from dragoman.struct import UNSET, defaults, hidden_fields
-from dragoman.trust.masking import MASK, mask_args, mask_command, mask_url, mask_value, mask_values
+from dragoman.trust.masking import MASK, mask_args, mask_command, mask_url, mask_value
 
 if TYPE_CHECKING:
     from dragoman.model.keys import Key
@@ -43,7 +43,18 @@ def encoded_field(value: Any, key: Key) -> Any:
         case "url":
             return mask_url(value)
         case "value":
-            return mask_value(value) if isinstance(value, str) else mask_values(value)
+            return _masked(value)
+
+
+def _masked(value: object) -> Any:
+    """Return a value whose texts are masked, however deep; references in them stay readable."""
+    if isinstance(value, str):
+        return mask_value(value)
+    if isinstance(value, Mapping):
+        return {name: _masked(item) for name, item in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_masked(item) for item in cast("list[object]", value)]
+    return encoded(value)
 
 
 def _of_struct(value: msgspec.Struct) -> dict[str, Any]:

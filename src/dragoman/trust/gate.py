@@ -396,6 +396,8 @@ class Gate:
         trusts_hints: bool,
         ask: bool | ApprovalHandler = False,
         report: ProgressHandler | None = None,
+        shown: Mapping[str, Any] | None = None,
+        written: Mapping[str, Any] | None = None,
     ) -> bool:
         """Check that the policy permits a call, and return whether a person was asked (which takes time).
 
@@ -403,6 +405,8 @@ class Gate:
             tool: The tool.
             arguments: The arguments to send; a private copy, see `trust.policy.copied`.
             trusts_hints: Whether its server's annotations are trusted.
+            shown: The arguments as the caller gave them, if the configuration changes them.
+            written: What a person is shown of arguments whose values the configuration looks up.
             ask: Whether a call that no rule decides needs a yes, unless the tool is read-only; a function
                 is asked instead of `Handlers.approval`.
             report: Given progress while the call waits in the inbox.
@@ -410,8 +414,8 @@ class Gate:
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        request = _request(tool, arguments, trusts_hints=trusts_hints)
-        return await self._permit(request, tool.name, ask=ask, report=report)
+        request = _request(tool, arguments, trusts_hints=trusts_hints, shown=shown)
+        return await self._permit(request, tool.name, ask=ask, report=report, written=written)
 
     def asks(
         self,
@@ -420,9 +424,10 @@ class Gate:
         *,
         trusts_hints: bool,
         ask: bool | ApprovalHandler = False,
+        shown: Mapping[str, Any] | None = None,
     ) -> bool:
         """Return whether a person will be asked about a call; see `permit`."""
-        request = _request(tool, arguments, trusts_hints=trusts_hints)
+        request = _request(tool, arguments, trusts_hints=trusts_hints, shown=shown)
         asks_someone = self.has_inbox or self._asked(ask=ask) is not None
         return asks_someone and self._decide(request, ask=ask).action == "ask"
 
@@ -528,11 +533,12 @@ class Gate:
         *,
         ask: bool | ApprovalHandler = False,
         report: ProgressHandler | None = None,
+        written: Mapping[str, Any] | None = None,
     ) -> bool:
         decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
-        own_name = request.tool if request.kind == "tool" else ""
+        own_name = (request.shown_name or request.tool) if request.kind == "tool" else ""
         denied = partial(denial, tool=name, server=request.server, own_name=own_name)
         if decision.action == "deny":
             raise denied(decision)
@@ -541,14 +547,18 @@ class Gate:
             tool=name,
             original_name=request.tool,
             # A copy, so that the handler cannot change what is sent.
-            arguments=copied(request.arguments),
+            arguments=copied({**request.arguments, **(written or {})}),
+            shown_name=request.shown_name,
+            shown_arguments=copied(request.shown_arguments),
             rule=decision.rule,
             reason=decision.reason,
             kind=request.kind,
             user=self._user,
         )
         handler = self._asked(ask=ask)
-        entry = await self._wait_in_inbox(request, question, decision, handler, report)
+        # What the configuration looks up may be a secret, which no rule may hold.
+        offered = partial(self._offered, request, decision.source, with_arguments=not written)
+        entry = await self._wait_in_inbox(question, decision, handler, report, offered)
         if entry is None:
             said = None if handler is None else await self._confirmed(question, handler)
         else:
@@ -567,11 +577,11 @@ class Gate:
 
     async def _wait_in_inbox(
         self,
-        request: PolicyRequest,
         question: CallRequest,
         decision: Decision,
         handler: ApprovalHandler | None,
         report: ProgressHandler | None,
+        always: Callable[[], Sequence[AlwaysRule]],
     ) -> PendingApproval | None:
         """Let a call wait for the first answer; return its entry, or `None` without an inbox."""
         if self._make_inbox is None or not self.has_inbox:
@@ -583,7 +593,7 @@ class Gate:
             decision,
             seconds=self.settings.approval_timeout,
             handler=None if handler is None else lambda: _answer(question, handler),
-            always=lambda: self._offers(request, decision.source),
+            always=always,
             report=report,
         )
         if entry is not None and entry.state == "approved":
@@ -592,6 +602,10 @@ class Gate:
                     read = read_policy([one.rule], scope="user").rules
                     self._remembered += [(rule, one.before) for rule in read]
         return entry
+
+    def _offered(self, request: PolicyRequest, source: str, *, with_arguments: bool) -> Sequence[AlwaysRule]:
+        found = self._offers(request, source)
+        return [one for one in found if with_arguments or one.covers != "arguments"]
 
     async def _confirmed(self, question: CallRequest, handler: ApprovalHandler) -> bool | None:
         try:
@@ -624,11 +638,20 @@ def secrets_of(
     return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
 
 
-def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> PolicyRequest:
+def _request(
+    tool: ToolDef,
+    arguments: Mapping[str, Any],
+    *,
+    trusts_hints: bool,
+    shown: Mapping[str, Any] | None = None,
+) -> PolicyRequest:
+    name = tool.original_name or tool.name
     return PolicyRequest(
         server=tool.server,
-        tool=tool.original_name or tool.name,
+        tool=name,
+        shown_name=tool.own_name if tool.own_name != name else "",
         arguments=arguments,
+        shown_arguments=shown,
         annotations=tool.annotations,
         trust_annotations=trusts_hints or tool.source == "builtin",
     )

@@ -7,6 +7,8 @@ How rules work:
   compared with the server's name in the configuration and with the tool's own name (`tool`), the URI of a
   resource (`resource`) or the name of a prompt (`prompt`). A rule that names none of these three covers all
   of them; otherwise it covers the ones it names. A rule with an annotation covers tools only.
+- A tool that the configuration changes has two names, and its arguments have two forms: a rule is about
+  either. Each name is decided about, and a condition of an `allow` must hold in each form that has its place.
 - Reading a resource, subscribing to it and completing a template of it are requests for that resource, with
   its URI as the argument `uri`. Getting a prompt and completing its arguments are requests for that prompt.
 - Within one scope (the application's code, the user's files, the project's …) the first matching rule
@@ -160,8 +162,12 @@ class PolicyRequest(Struct, kw_only=True):
     """The server's name; empty for a built-in tool."""
     tool: str
     """The tool's own name, the URI of a resource, or the name of a prompt."""
+    shown_name: str = ""
+    """The name that the configuration gives to the tool, if that is another."""
     kind: Kind = "tool"
     arguments: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
+    shown_arguments: Annotated[Mapping[str, Any] | None, HIDDEN] = None
+    """The same as the caller gave them, if the configuration changes them."""
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust_annotations: bool = False
 
@@ -205,15 +211,15 @@ class Policy(Struct, kw_only=True):
         return Decision(action=self.default, reason=self.default_reason, is_open=self.default == "allow")
 
     def _decide(self, request: PolicyRequest, annotations: Mapping[str, Any]) -> Decision:
-        decided: dict[str, Rule] = {}
-        for rule in self.rules:
-            if rule.scope not in decided and _is_met(rule, request, annotations):
-                decided[rule.scope] = rule
+        first = self._first_rules(request, annotations)
+        if request.shown_name:
+            # Each name has its own first rules, and the strictest of all counts.
+            first += self._first_rules(request.replace(tool=request.shown_name), annotations)
         default = self._default()
-        if not decided:
+        if not first:
             return default
-        strictest = max(decided.values(), key=lambda rule: STRICTNESS[rule.action])
-        if decided.keys() == {"project"} and (
+        strictest = max(first, key=lambda rule: STRICTNESS[rule.action])
+        if all(rule.scope == "project" for rule in first) and (
             strictest.action == "allow" or STRICTNESS[strictest.action] < _strictness(default)
         ):
             return default
@@ -225,6 +231,14 @@ class Policy(Struct, kw_only=True):
             source="" if strictest.scope == "code" else strictest.source,
             reason=strictest.reason,
         )
+
+    def _first_rules(self, request: PolicyRequest, annotations: Mapping[str, Any]) -> list[Rule]:
+        """Return the first rule of each scope that matches."""
+        decided: dict[str, Rule] = {}
+        for rule in self.rules:
+            if rule.scope not in decided and _is_met(rule, request, annotations):
+                decided[rule.scope] = rule
+        return list(decided.values())
 
 
 _ASK = Policy(
@@ -282,7 +296,7 @@ def _is_met(rule: Rule, request: PolicyRequest, annotations: Mapping[str, Any]) 
         _matches(request.server, rule.servers)
         and _is_about(rule, request)
         and all(_holds(condition, annotations) for condition in rule.annotations)
-        and all(one.matches(request.arguments, permits=rule.action == "allow") for one in rule.arguments)
+        and all(_fits(one, request, permits=rule.action == "allow") for one in rule.arguments)
         and (rule.other_arguments or _has_no_other(request.arguments, rule.arguments))
     )
 
@@ -290,6 +304,17 @@ def _is_met(rule: Rule, request: PolicyRequest, annotations: Mapping[str, Any]) 
 def _has_no_other(arguments: Mapping[str, Any], named: Sequence[ArgumentPattern]) -> bool:
     names = {one.place[0] for one in named}
     return "*" in names or arguments.keys() <= names
+
+
+def _fits(condition: ArgumentPattern, request: PolicyRequest, *, permits: bool) -> bool:
+    if request.shown_arguments is None:
+        return condition.matches(request.arguments, permits=permits)
+    forms = [request.arguments, request.shown_arguments]
+    if not permits:
+        return any(condition.matches(form, permits=False) for form in forms)
+    first = condition.place[0] if condition.place else "*"
+    having = [form for form in forms if first == "*" or first in form]
+    return bool(having) and all(condition.matches(form, permits=True) for form in having)
 
 
 def _is_about(rule: Rule, request: PolicyRequest) -> bool:

@@ -221,6 +221,11 @@ def spec_values(spec: ServerSpec, *, on_disk: bool = True) -> set[str]:
     if spec.auth is not None:
         for value in texts_of(spec.auth, secret=True).values():
             found.update(hidden_parts(value, mask_value(value)))
+    for rules in spec.tools.values():
+        for name, rule in rules.arguments.items():
+            for value in (rule.value, rule.default):
+                if isinstance(value, str) and is_sensitive_name(name):
+                    found.update(_value_parts(value, name, on_disk=on_disk))
     return {value for value in found if "${" not in value}
 
 

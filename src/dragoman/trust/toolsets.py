@@ -95,8 +95,17 @@ def toolset_of(settings: Callable[[], Settings], name: str) -> Callable[[], Tool
     Raises:
         ConfigError: No toolset has this name now.
     """
-    find_toolset(settings(), name)
-    return lambda: toolsets(settings()).get(name) or Toolset(allow=[], deny=[])
+    read = settings()
+    found = find_toolset(read, name)
+
+    def current() -> Toolset:
+        # It is asked for each tool, and the settings are replaced when they change.
+        nonlocal read, found
+        if (now := settings()) is not read:
+            read, found = now, toolsets(now).get(name) or Toolset(allow=[], deny=[])
+        return found
+
+    return current
 
 
 def _in_effect(settings: Settings) -> Iterator[Statement]:

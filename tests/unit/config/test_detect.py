@@ -96,7 +96,9 @@ def test_the_name_or_the_folder_tells_the_dialect(path: str, expected: str) -> N
         ({"mcpServers": {"a": {"tools": ["*"]}}}, "copilot-cli"),
         ({"mcpServers": {"a": {"type": "local"}}}, "copilot-cli"),
         ({"mcpServers": {"a": {"excludeTools": [], "deferTools": "auto"}}}, "copilot-cli"),
-        ({"mcpServers": {"a": {"tools": {"x": {}}}}}, "fastmcp"),
+        ({"mcpServers": {"a": {"tools": {"x": {"enabled": False}}}}}, "fastmcp"),
+        ({"mcpServers": {"a": {"tools": {"x": {"arguments": {"y": {"hide": True}}}}}}}, "fastmcp"),
+        ({"mcpServers": {"a": {"tools": {"x": {"arguments": {"y": {"value": 1}}}}}}}, "mcp-json"),
         ({"mcpServers": {"a": {"chatMenu": False}}}, "librechat"),
     ],
 )

@@ -128,7 +128,7 @@ class Module:
     def __init__(self, name: str, server: str, tools: Iterable[ToolDef]) -> None:
         self.name = name
         self.server = server
-        self._tools = sorted(tools, key=lambda tool: (tool.original_name or tool.name, tool.name))
+        self._tools = sorted(tools, key=lambda tool: (tool.own_name, tool.name))
 
     @cached_property
     def functions(self) -> dict[str, Function]:
@@ -136,7 +136,7 @@ class Module:
         taken = set(_TYPES | _WORDS)
         made: dict[str, Function] = {}
         for tool in self._tools:
-            name = _unique(identifier(tool.original_name or tool.name, "tool"), taken)
+            name = _unique(identifier(tool.own_name, "tool"), taken)
             made[name] = _function(name, tool, taken)
         return made
 
@@ -332,9 +332,7 @@ def _brief_field(line: str) -> str:
 def _documentation(function: Function) -> str:
     """Return the body of a function in a documented stub."""
     tool = function.tool
-    paragraphs = [
-        for_model(tool.description, MAX_DOC).strip() or f"Call `{tool.original_name or tool.name}`."
-    ]
+    paragraphs = [for_model(tool.description, MAX_DOC).strip() or f"Call `{tool.own_name}`."]
     about = [f"    {parameter}: {said}" for parameter, said in function.documentation(500)]
     if about:
         paragraphs.append("\n".join(["Args:", *about]))

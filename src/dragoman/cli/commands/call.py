@@ -117,7 +117,7 @@ def call(
     given = _Given(rest, whole, as_json=options.json)
     _check_known(settings, asked, given)
     result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
-    saved = save(result.parts, folder and Path(here(folder)), tool.original_name or tool.name)
+    saved = save(result.parts, folder and Path(here(folder)), tool.own_name)
     if options.json:
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
@@ -196,7 +196,7 @@ class _Given:
         from dragoman.cli.session.questions import AbandonedError, ask_missing
         from dragoman.cli.session.screen import Screen
 
-        output.note(output.safe(arguments.signature_text(tool, tool.original_name)))
+        output.note(output.safe(arguments.signature_text(tool, tool.own_name)))
         try:
             asked = await ask_missing(TerminalAsker(Screen()), tool, found)
         except AbandonedError:
@@ -284,7 +284,7 @@ def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, l
         wanted(settings, [first])
     everywhere = wanted(settings, [])
     if not isinstance(found, UnknownToolError):
-        return ToolTarget(wanted(settings, [found.server]), found.original_name, is_own=True), rest
+        return ToolTarget(wanted(settings, [found.server]), found.own_name, is_own=True), rest
     if found.suggestions:
         raise found
     # The tools of some servers are not known yet; ask those that can have it.
@@ -334,7 +334,7 @@ async def _call(
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
-        live.show.text = f"calling {tool.original_name}"
+        live.show.text = f"calling {tool.own_name}"
         if (command := current_command.get()) is not None:
             command.calling(is_safe=_is_safe(tool, settings))
         try:

@@ -251,7 +251,7 @@ class _MapJob:
         found = {name: f"{{{name}}}" for name in arguments.properties_of(schema) if name in columns}
         if not found:
             wanted = ", ".join(arguments.properties_of(schema)) or "none"
-            msg = f"no column is named like a parameter of `{tool.original_name}`"
+            msg = f"no column is named like a parameter of `{tool.own_name}`"
             hint = f"parameters: {wanted}; columns: {', '.join(columns)}; use --arg PARAMETER={{COLUMN}}"
             raise BulkError(msg, hint=hint)
         return found

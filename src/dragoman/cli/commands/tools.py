@@ -305,7 +305,7 @@ def _search(
         index.close()
     found = [tool for hit in hits if (tool := registry.get(hit.name)) is not None]
     if options.json:
-        rows = [FoundTool.of(tool, tool=tool.original_name, signature=signature_text(tool)) for tool in found]
+        rows = [FoundTool.of(tool, tool=tool.own_name, signature=signature_text(tool)) for tool in found]
         output.say_json(SearchReport(found=rows, missing=missing))
         return
     if not found:
@@ -361,7 +361,7 @@ def _server_report(one: ServerTools, *, schema: bool, costs: dict[str, int] | No
 def _row(tool: ToolDef, *, schema: bool, costs: dict[str, int] | None) -> ToolRow:
     return ToolRow.of(
         tool,
-        tool=tool.original_name,
+        tool=tool.own_name,
         signature=signature_text(tool),
         input_schema=tool.input_schema if schema else UNSET,
         output_schema=tool.output_schema if schema else UNSET,
@@ -388,8 +388,8 @@ def _head(one: ServerTools, costs: dict[str, int] | None) -> None:
     if costs is not None and one.source is not None:
         about += f", about {sum(costs.get(tool.name, 0) for tool in one.tools)} tokens"
     first = one.tools[0] if one.tools else None
-    if first and first.name != first.original_name and first.name.endswith(first.original_name):
-        about += f" (model names: {output.one_line(first.name.removesuffix(first.original_name))}*)"
+    if first and first.name != first.own_name and first.name.endswith(first.own_name):
+        about += f" (model names: {output.one_line(first.name.removesuffix(first.own_name))}*)"
     click.echo(f"{click.style(output.one_line(one.spec.name), bold=True)}  {click.style(about, dim=True)}")
 
 
@@ -415,7 +415,7 @@ def _show_tool(tool: ToolDef, *, schema: bool, cost: int | None) -> None:
 
 def _styled(tool: ToolDef, width: int | None) -> list[str]:
     """Return the lines of a signature, wrapped between arguments, with a colored name."""
-    name = tool.original_name or tool.name
+    name = tool.own_name
     plain = "".join(text for text, _ in pieces(tool, name))
     lines = [f"  {plain}"] if width is None else output.wrapped(f"  {plain}", width, " " * 6)
     lines = [line if width is None else output.cut(line, width) for line in lines]

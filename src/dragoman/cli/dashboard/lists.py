@@ -403,7 +403,7 @@ def offers_of(
 ) -> list[OfferRow]:
     """Return the tools, resources and prompts of a server as one list."""
     return [
-        *(OfferRow("tool", tool.name, one_line(tool.original_name or tool.name), tool) for tool in tools),
+        *(OfferRow("tool", tool.name, one_line(tool.own_name), tool) for tool in tools),
         *(OfferRow("resource", one.uri, one_line(one.uri), one) for one in resources),
         *(OfferRow("prompt", one.name, one_line(one.name), one) for one in prompts),
     ]

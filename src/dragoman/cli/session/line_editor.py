@@ -396,7 +396,7 @@ class SlashCompleter(Completer):
             case "/call", []:
                 found = [
                     (
-                        f"{tool.server}{typed[at]}{tool.original_name}" if at else tool.name,
+                        f"{tool.server}{typed[at]}{tool.own_name}" if at else tool.name,
                         tool.title or tool.description,
                     )
                     for tool in self._mcp.registry

@@ -6,6 +6,7 @@ the path decides: SSE where it has a part `sse`, else Streamable HTTP.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ from dragoman.model import Input, Note, json_object
 from dragoman.struct import MutableStruct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from dragoman.config.documents import Document, Pointer
 
@@ -24,7 +25,7 @@ _SSE = re.compile(r"/sse(/|\?|&|$)")
 
 
 def translate(entry: Entry) -> None:
-    """Decide the transport as this library does; read its login and the tools that it hides."""
+    """Decide the transport as this library does; read its login and its changes of tools."""
     fields = entry.fields
     url = fields.get("url")
     if isinstance(url, str):
@@ -41,22 +42,63 @@ def translate(entry: Entry) -> None:
     if isinstance(auth, str) and auth != "oauth" and "command" not in fields:
         del fields["auth"]
         dialect.add_header(entry, "auth", value=f"Bearer {auth}")
-    _hidden_tools(entry)
-
-
-def _hidden_tools(entry: Entry) -> None:
-    """Read what can be kept of the changes to single tools: that one is switched off."""
     tools = entry.fields.get("tools")
     if isinstance(tools, dict):
-        changes = cast("dict[str, Any]", tools)
-        off = [
-            name
-            for name, change in changes.items()
-            if isinstance(change, dict) and cast("dict[str, Any]", change).get("enabled") is False
-        ]
-        if off:
-            entry.fields["denied_tools"] = off
-            entry.spellings["denied_tools"] = "tools"
+        changes = cast("dict[str, object]", tools)
+        entry.fields["tools"] = {name: _transform(json_object(change)) for name, change in changes.items()}
+        if _LOST & words_of_changes(changes):
+            message = "tags, examples and metadata of single tools are not kept"
+            entry.notes.append(Note(code="unused", key="tools", message=message))
+
+
+_LOST = frozenset({"tags", "examples", "meta"})
+FASTMCP_WORDS = _LOST | {"enabled", "hide"}
+"""Keys in changes of tools that only this library has."""
+
+
+def words_of_changes(tools: Mapping[str, object]) -> set[str]:
+    """Return the keys of all changes of tools and their arguments."""
+    changes = [json_object(change) for change in tools.values()]
+    arguments = [
+        json_object(one) for change in changes for one in json_object(change.get("arguments")).values()
+    ]
+    return {key for one in (*changes, *arguments) for key in one}
+
+
+def _transform(change: dict[str, Any]) -> dict[str, Any]:
+    """Return a change of a tool in our words; what keeps something from callers is kept in any words."""
+    kept = ("name", "title", "description", "hidden")
+    found = {name: value for name, value in change.items() if name in kept and value is not None}
+    if change.get("enabled") is False:
+        found["hidden"] = True
+    arguments = json_object(change.get("arguments"))
+    return {**found, "arguments": {name: _argument(json_object(one)) for name, one in arguments.items()}}
+
+
+def _argument(change: dict[str, Any]) -> dict[str, Any]:
+    kept = ("name", "description", "default", "required", "value", "hidden")
+    found = {name: value for name, value in change.items() if name in kept and value is not None}
+    if change.get("hide") is True:
+        found["hidden"] = True
+    if "default" in found or "hidden" in found:
+        found.pop("required", None)
+    return found
+
+
+def _written_tools(tools: dict[str, Any]) -> dict[str, Any] | None:
+    """Return changes of tools in the words of this library; `None` if it has none for one of them."""
+    written: dict[str, Any] = {}
+    for name, change in tools.items():
+        table = {key: value for key, value in change.items() if key != "hidden"}
+        arguments: dict[str, Any] = {}
+        for argument, one in change.get("arguments", {}).items():
+            rest = {key: value for key, value in one.items() if key not in ("hidden", "value")}
+            if "value" in one:
+                rest["default"] = one["value"]
+            arguments[argument] = rest | ({"hide": True} if "value" in one or one.get("hidden") else {})
+        table |= {"arguments": arguments} if arguments else {}
+        written[name] = table | ({"enabled": False} if change.get("hidden") else {})
+    return None if "${" in json.dumps(written) else written
 
 
 FASTMCP = Dialect(
@@ -69,14 +111,13 @@ FASTMCP = Dialect(
         "auth",
         "transport",
         "description",
-        "denied_tools",
+        "tools",
         type="transport",
         timeout="call",
         unit="ms",
     ),
     style=NONE,
     dropped={
-        "tools": "tools keep their names, texts and arguments; those that are off are denied",
         "include_tags": "tools are chosen by name here, not by tag",
         "exclude_tags": "tools are chosen by name here, not by tag",
         "sse_read_timeout": "a stream may be silent for as long as the server likes",
@@ -89,8 +130,10 @@ FASTMCP = Dialect(
         **SAME,
         "transport": "transport",
         "description": "description",
+        "tools": "tools",
         "call": "timeout",
     },
+    write_tools=_written_tools,
     write_unit="ms",
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
 )

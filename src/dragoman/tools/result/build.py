@@ -160,7 +160,7 @@ def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
         meta=meta,
         provenance=Provenance(
             server=by.tool.server,
-            tool=by.tool.original_name,
+            tool=by.tool.own_name,
             server_version=by.server_version,
             at=by.at,
             sources=sources,
@@ -179,7 +179,7 @@ def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
 
 def _app(tool: ToolDef) -> App | None:
     """Return the app of a tool, without its page."""
-    return App(server=tool.server, uri=tool.app_uri, tool=tool.original_name) if tool.app_uri else None
+    return App(server=tool.server, uri=tool.app_uri, tool=tool.own_name) if tool.app_uri else None
 
 
 def _failure(result: ToolResult, answer: ServerAnswer, by: ResultContext) -> ToolExecutionError | None:

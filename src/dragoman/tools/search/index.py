@@ -419,7 +419,7 @@ class ToolIndex:
                 self._average()
 
     def _entry(self, tool: ToolDef, about: str) -> _Entry:
-        own = tool.original_name or tool.name
+        own = tool.own_name
         name, server = words.plain(own), words.plain(tool.server)
         description = tool.description[:MAX_ABOUT_CHARS]
         spoken = _spoken(name)

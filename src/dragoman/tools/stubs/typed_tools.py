@@ -89,7 +89,7 @@ def typed(tools: Mapping[str, ToolDef], names: Names) -> list[Typed]:
 
 
 def _typed(name: str, tool: ToolDef, names: Names) -> Typed:
-    stem = names.unique(pascal(tool.original_name or tool.name))
+    stem = names.unique(pascal(tool.own_name))
 
     def name_record(path: Sequence[str]) -> str:
         return names.unique(stem + "".join(map(pascal, path)))
