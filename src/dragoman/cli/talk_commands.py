@@ -219,7 +219,7 @@ TOOLS = (
 )
 CONVERSATION = (
     SlashCommand("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
-    SlashCommand("/think", "[HOW]", "Show or set how much the model thinks.", think, _THINK),
+    SlashCommand("/think", "[HOW]", "Show or set its thinking.", think, _THINK),
     SlashCommand("/cost", "", "Show tokens and cost so far.", cost),
     SlashCommand("/save", "[FILE]", "Save the conversation.", save, _SAVE),
     SlashCommand("/load", "FILE", "Continue a saved conversation.", load),

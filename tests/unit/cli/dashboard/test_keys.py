@@ -309,7 +309,7 @@ async def test_the_keys_are_explained_and_the_theme_changes() -> None:
         await seat.press("question_mark")
         await seat.sees("restart the server")
         await seat.press("end")
-        await seat.sees("/read URI", "/quit")
+        await seat.sees("/model [NAME]", "/quit")
         await seat.press("escape")
         await seat.sees("q Quit")
         assert seat.app.current_theme.dark
