@@ -159,8 +159,12 @@ class Feed:
             for more in subscription.take():
                 self._take(more, now)
             self._flush()
+        # The manager has ended, as that of a user does who was idle: nothing is left to tell.
         self._closed = True
         self._announce()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
 
     def _take(self, event: Event, now: float) -> None:
         match event:
