@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mimetypes
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import parse_qs, unquote
@@ -185,7 +185,8 @@ class ConsoleApp:
         if http.method == "POST" and self._read_only:
             raise Refused(403, "the console is read-only")
         if words == ["events"] and http.method == "GET":
-            # The stream keeps the visitor for as long as it lasts, so it enters by itself.
+            async with self._enter(session):
+                pass  # Who is not let in any more gets an answer, not a broken stream.
             stream = self._events(session, http.headers.get("last-event-id", "")[:64])
             return StreamingResponse(
                 stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
@@ -245,7 +246,14 @@ class ConsoleApp:
             yield self._desk(self._mcp, is_operator=True)
         elif self._entrance is not None:
             # The token is checked with every request: one that was withdrawn is out with the next.
-            async with self._entrance.enter(session.token or "") as (_, mcp):
+            async with AsyncExitStack() as stack:
+                try:
+                    _, mcp = await stack.enter_async_context(self._entrance.enter(session.token or ""))
+                except Refused as exc:
+                    if exc.status not in (401, 403):
+                        raise
+                    self.sessions.close(session)
+                    raise Refused(401, exc.reason) from exc
                 yield self._desk(mcp, is_operator=False)
 
     def _desk(self, mcp: McpManager, *, is_operator: bool) -> tuple[Desk, Actions]:

@@ -475,6 +475,29 @@ async def test_a_user_of_the_gateway_sees_own_calls_and_nothing_of_the_machine(t
         await app.close()
 
 
+async def test_a_user_who_is_not_let_in_any_more_is_logged_out() -> None:
+    from dragoman.gateway.auth import UserTokens
+
+    known: dict[str, dict[str, Any]] = {"ada": {}}
+    mcp = McpManager([notes().spec()], cache=False)
+    app = asgi_app(mcp, verifier=UserTokens({"token-ada": "ada"}), users=known.get)
+    app.console = console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"{ORIGIN}/console/") as client:
+            page = Visitor(console, client)
+            await page.enter("token-ada")
+            assert (await page.get("api/session"))["user"] == "ada"
+            del known["ada"]
+            for path in ("api/events", "api/fleet"):
+                assert (await page.ask("GET", path)).status_code == 401
+            known["ada"] = {}
+            assert (await page.ask("GET", "api/fleet")).status_code == 401
+    finally:
+        await app.close()
+
+
 async def test_a_gateway_without_tokens_lets_in_the_operator_alone() -> None:
     mcp = McpManager([notes().spec()], cache=False)
     app = asgi_app(mcp, token=None)
