@@ -24,7 +24,14 @@ from dragoman.model import Timeouts
 
 README = (ROOT / "README.md").read_text("utf-8")
 CHINESE = (ROOT / "README.zh-CN.md").read_text("utf-8")
-INTERACTIVE = {"dragoman chat", "dragoman top", "dragoman web", "dragoman serve", "dragoman map", "dragoman daemon"}
+INTERACTIVE = {
+    "dragoman chat",
+    "dragoman top",
+    "dragoman web",
+    "dragoman serve",
+    "dragoman map",
+    "dragoman daemon",
+}
 """Commands that run until they are stopped, or need more words: they have their own tests."""
 PROGRAM = Path(sys.executable).with_name("dragoman")
 
