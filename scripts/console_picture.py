@@ -23,13 +23,17 @@ SIZE = (1160, 580)
 RULES = {"rules": [{"action": "ask", "server": "studio", "tool": "swatch", "reason": "it uses the printer"}]}
 
 
+def manager(specs: list[ServerSpec], log: Path) -> McpManager:
+    """Return the manager of the picture."""
+    return McpManager(specs, cache=False, call_log=log, policy=RULES, approvals="inbox")
+
+
 async def main() -> None:
     """Connect, call, and write the picture."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         gone = ServerSpec(name="statutes", transport=Stdio(command="statutes-server"))
-        options = {"call_log": folder / "calls.sqlite3", "policy": RULES, "approvals": "inbox"}
-        async with demo_servers() as specs, McpManager([*specs, gone], cache=False, **options) as mcp:
+        async with demo_servers() as specs, manager([*specs, gone], folder / "calls.sqlite3") as mcp:
             await mcp.wait_ready()
             for _ in range(6):
                 for _, tool, arguments in CALLS:

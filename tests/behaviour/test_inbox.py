@@ -164,23 +164,27 @@ async def test_a_call_that_paused_at_one_replica_goes_on_at_another(answers: boo
             ended = store.get(entry.id)
             assert store.pending() == []
         assert len(server.calls) == (answers is not False)
-        assert bool(result.get("isError")) == (answers is False)
+        assert result.get("isError", False) == (answers is False)
+        said = "the user declined" if answers is False else "added milk"
+        assert said in result["content"][0]["text"]
         assert ended.state == ("denied" if answers is False else "sent")
         assert ended.answered_by == ("ann" if answers is None else "the caller")
 
 
-async def test_a_no_of_the_client_counts_until_the_call_is_sent() -> None:
+async def test_an_answer_of_the_client_after_another_is_too_late() -> None:
     server = notes()
     more: Any = {"capabilities": CAN_BE_ASKED}
     async with gateway(server) as (_, client):
-        asked = (await add(client, **more)).json()["result"]
-        with InboxStore() as store:
-            (entry,) = store.pending()
-            store.answer(entry.id, allow=True, by="ann")
-            result = (await add(client, inputs=inputs(asked, allow=False), **more)).json()["result"]
-            assert result["isError"]
-            assert store.get(entry.id).state == "denied"
-        assert not server.calls
+        for allow, runs in ((True, True), (False, False)):
+            asked = (await add(client, **more)).json()["result"]
+            with InboxStore() as store:
+                (entry,) = store.pending()
+                store.answer(entry.id, allow=allow, by="ann")
+                result = (await add(client, inputs=inputs(asked, allow=not allow), **more)).json()["result"]
+                assert result.get("isError", False) != runs
+                assert store.get(entry.id).answered_by == "ann"
+                assert store.pending() == []
+        assert len(server.calls) == 1
 
 
 class Hook:
@@ -281,6 +285,31 @@ async def test_a_webhook_is_told_and_its_code_answers_once(
         status, again = await answer({"code": code, "allow": True})
         assert (status, "already approved by the webhook" in again["error"]) == (409, True)
         assert len(server.calls) == 1
+
+
+async def test_a_webhook_is_told_of_a_call_whose_client_is_asked_between_two_requests() -> None:
+    server = notes()
+    more: Any = {"capabilities": CAN_BE_ASKED}
+    async with Hook() as hook, gateway(server, settings=settings(server, hook)) as (_, client):
+        assert (await add(client, **more)).json()["result"]["resultType"] == "input_required"
+        told, *_rest = await asyncio.wait_for(hook.told.get(), PATIENCE)
+        given = {"code": told["answer"]["code"], "allow": True}
+        assert (await client.post(f"/approvals/{told['id']}", json=given)).status_code == 200
+        result = (await add(client, **more)).json()["result"]
+        assert result["content"][0]["text"] == "added milk"
+
+
+async def test_a_manager_that_closes_ends_the_calls_that_wait() -> None:
+    server = notes()
+    async with McpManager([server.spec()], cache=False, policy=ASK, approvals="inbox") as mcp:
+        await mcp.wait_ready()
+        events = mcp.events()
+        call = asyncio.create_task(mcp.call("mcp_notes_add", {"text": "milk"}))
+        asked = (await until(events, ApprovalRequested)).approval
+    assert (await call).exception.code == "tool.denied"
+    with InboxStore() as store:
+        assert store.get(asked.id).state == "abandoned"
+    assert not server.calls
 
 
 async def test_users_read_only_their_own_over_http() -> None:

@@ -59,7 +59,7 @@ def test_links_lead_to_pages_and_files_become_titles() -> None:
     assert "](../examples/kode/index.md)" in page
     assert "<!--" not in page
     overview = for_the_site(FOUND[ROOT / "README.md"], FOUND)
-    assert {"](tutorial.md)", "](zh/overview.html)", "](images/dashboard.svg)"} <= set(
+    assert {"](tutorial.md)", "](zh/overview.html)", "](images/console.png)"} <= set(
         re.findall(r"\]\([^)]+\)", overview)
     )
     assert "](../tests/" not in for_the_site(FOUND[DOCS / "mission.md"], FOUND)

@@ -60,7 +60,7 @@ class Actions:
         from dragoman.diagnosis.doctor import diagnose
         from dragoman.server.late_import import late_import_module
 
-        self._desk.mcp.status([name])
+        self._desk.mcp.status([name])  # Raises for an unknown name.
         spec = self._desk.parts.supervisors[name].spec
         await late_import_module("dragoman.server.connection")
         found = await diagnose(spec, self._desk.mcp.settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mimetypes
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import parse_qs, unquote
@@ -24,6 +24,7 @@ from dragoman.console.tool_call import read_arguments, stream_call
 from dragoman.errors import DragomanError, UnknownServerError, UnknownToolError
 from dragoman.gateway.auth import MAX_TOKEN_CHARS, Refused
 from dragoman.gateway.http import GatewayRequest, RefusedError
+from dragoman.struct import Struct
 from dragoman.trust.addresses import split_url
 from dragoman.trust.masking import mask_text
 from dragoman.trust.sanitizing import for_remote
@@ -71,6 +72,14 @@ class Entrance(Protocol):
             Refused: The token is not valid.
         """
         ...
+
+
+class Visit(Struct, kw_only=True):
+    """A request of a visitor who was let in."""
+
+    session: Session
+    desk: Desk
+    actions: Actions
 
 
 class ConsoleApp:
@@ -185,17 +194,18 @@ class ConsoleApp:
         if http.method == "POST" and self._read_only:
             raise Refused(403, "the console is read-only")
         if words == ["events"] and http.method == "GET":
-            # The stream keeps the visitor for as long as it lasts, so it enters by itself.
+            async with self._enter(session):
+                pass  # Who is not let in any more gets an answer, not a broken stream.
             stream = self._events(session, http.headers.get("last-event-id", "")[:64])
             return StreamingResponse(
                 stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
             )
-        async with self._enter(session) as (desk, actions):
+        async with self._enter(session) as visit:
             if http.method == "GET":
-                return await self._read(words, _query(http.scope), desk, actions, session)
+                return await self._read(words, visit, query=_query(http.scope))
             if words == ["calls"]:
-                return await self._call(http, session)
-            return _json(await self._act(words, await _body(http), desk, actions))
+                return await self._call(http, visit)
+            return _json(await self._act(words, visit, body=await _body(http)))
 
     def _words(self, scope: Scope) -> list[str]:
         """Return the parts of the path below `/api/`, from the path as it was sent.
@@ -240,37 +250,38 @@ class ConsoleApp:
         return response
 
     @asynccontextmanager
-    async def _enter(self, session: Session) -> AsyncGenerator[tuple[Desk, Actions]]:
+    async def _enter(self, session: Session) -> AsyncGenerator[Visit]:
         if session.is_operator:
-            yield self._desk(self._mcp, is_operator=True)
+            yield self._visit(self._mcp, session)
         elif self._entrance is not None:
             # The token is checked with every request: one that was withdrawn is out with the next.
-            async with self._entrance.enter(session.token or "") as (_, mcp):
-                yield self._desk(mcp, is_operator=False)
+            async with AsyncExitStack() as stack:
+                try:
+                    _, mcp = await stack.enter_async_context(self._entrance.enter(session.token or ""))
+                except Refused as exc:
+                    if exc.status not in (401, 403):
+                        raise
+                    self.sessions.close(session)
+                    raise Refused(401, exc.reason) from exc
+                yield self._visit(mcp, session)
 
-    def _desk(self, mcp: McpManager, *, is_operator: bool) -> tuple[Desk, Actions]:
-        place = id(mcp), is_operator
+    def _visit(self, mcp: McpManager, session: Session) -> Visit:
+        place = id(mcp), session.is_operator
         found = self._desks.get(place)
         # A user who comes back has another manager, which may have the same place in memory.
         if found is None or found[0].mcp is not mcp:
             self._desks = {key: one for key, one in self._desks.items() if not one[0].parts.closed}
-            desk = Desk(mcp, is_operator=is_operator)
+            desk = Desk(mcp, is_operator=session.is_operator)
             found = self._desks[place] = desk, Actions(desk)
-        return found
+        return Visit(session=session, desk=found[0], actions=found[1])
 
     # What is asked
 
-    async def _read(
-        self,
-        words: list[str],
-        query: Mapping[str, str],
-        desk: Desk,
-        actions: Actions,
-        session: Session,
-    ) -> Response:
+    async def _read(self, words: list[str], visit: Visit, *, query: Mapping[str, str]) -> Response:
+        desk = visit.desk
         match words:
             case ["session"]:
-                return _json(self._about(session))
+                return _json(self._about(visit.session))
             case ["fleet"]:
                 return _json(await desk.fleet())
             case ["servers", name]:
@@ -295,7 +306,7 @@ class ConsoleApp:
             case ["calls", call_id]:
                 return _json(await desk.call(call_id))
             case ["trust"] if desk.is_operator:
-                return _json(await actions.trust())
+                return _json(await visit.actions.trust())
             case ["inbox"]:
                 return _json(await desk.inbox())
             case ["tasks"]:
@@ -314,9 +325,8 @@ class ConsoleApp:
             "gateway": self._entrance is not None,
         }
 
-    async def _act(
-        self, words: list[str], body: Mapping[str, Any], desk: Desk, actions: Actions
-    ) -> dict[str, Any]:
+    async def _act(self, words: list[str], visit: Visit, *, body: Mapping[str, Any]) -> dict[str, Any]:
+        desk, actions = visit.desk, visit.actions
         mark = body.get("fingerprint")
         match words:
             case ["servers", name, action] if action in actions.of_server():
@@ -335,21 +345,21 @@ class ConsoleApp:
             case _:
                 raise Refused(404, "not found")
 
-    async def _call(self, http: GatewayRequest, session: Session) -> Response:
+    async def _call(self, http: GatewayRequest, visit: Visit) -> Response:
         tool, arguments, timeout = read_arguments(await _text(http))
-        async with self._enter(session) as (desk, _):
-            desk.find_tool(tool)
+        visit.desk.find_tool(tool)
 
         async def lines() -> AsyncGenerator[bytes]:
-            async with self._enter(session) as (desk, _):
-                async for line in stream_call(desk, tool, arguments, timeout=timeout):
+            # The call keeps the visitor for as long as it lasts, as the stream of events does.
+            async with self._enter(visit.session) as again:
+                async for line in stream_call(again.desk, tool, arguments=arguments, timeout=timeout):
                     yield line
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def _events(self, session: Session, last: str) -> AsyncGenerator[bytes]:
-        async with self._enter(session) as (desk, _):
-            async for message in desk.feed.read(last):
+        async with self._enter(session) as visit:
+            async for message in visit.desk.feed.read(last):
                 if not self.sessions.is_open(session):
                     return
                 yield message

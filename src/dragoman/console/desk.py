@@ -237,7 +237,11 @@ class Desk:
             DragomanError: The log cannot be read.
         """
         limit = max(1, min(limit, MOST_ROWS))
-        live = [] if before is not None else self._live(server, tool, text, errors_only=errors_only)
+        live = (
+            []
+            if before is not None
+            else self._live(server=server, tool=tool, text=text, errors_only=errors_only)
+        )
         if self.history is None or not (self.is_operator or self.mcp.user):
             return {"calls": live[:limit], "logged": False, "more": False}
         found = await asyncio.to_thread(
@@ -256,7 +260,7 @@ class Desk:
         late = [one for one in live if one["call_id"] not in known and one["at"] >= oldest]
         return {"calls": [*late, *rows], "logged": True, "more": len(rows) == limit}
 
-    def _live(self, server: str, tool: str, text: str, *, errors_only: bool) -> list[dict[str, Any]]:
+    def _live(self, *, server: str, tool: str, text: str, errors_only: bool) -> list[dict[str, Any]]:
         from fnmatch import fnmatchcase
 
         words = text.casefold()

@@ -107,11 +107,11 @@ class Feed:
             oldest = self._kept[0][0] if self._kept else self._number + 1
             if at > self._number or at + 1 < oldest:
                 at = self._number
-                yield self._message("resync", {}, at)
+                yield self._message("resync", number=at)
             while not self._closed:
                 for number, message in [one for one in self._kept if one[0] > at]:
                     if number > at + 1:
-                        yield self._message("resync", {}, number)
+                        yield self._message("resync", number=number)
                     yield message
                     at = number
                 if at < self._number:
@@ -159,8 +159,12 @@ class Feed:
             for more in subscription.take():
                 self._take(more, now)
             self._flush()
+        # The manager has ended, as that of a user does who was idle: nothing is left to tell.
         self._closed = True
         self._announce()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
 
     def _take(self, event: Event, now: float) -> None:
         match event:
@@ -219,15 +223,15 @@ class Feed:
         }
         self._is_reloaded = self._has_inbox_news = False
         self._number += 1
-        self._kept.append((self._number, self._message("news", data, self._number)))
+        self._kept.append((self._number, self._message("news", data, number=self._number)))
         self._announce()
 
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _message(self, kind: str, data: dict[str, Any], number: int) -> bytes:
-        text = for_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    def _message(self, kind: str, data: dict[str, Any] | None = None, *, number: int) -> bytes:
+        text = for_json(json.dumps(data or {}, ensure_ascii=False, separators=(",", ":")))
         return f"id: {self._name}-{number}\nevent: {kind}\ndata: {text}\n\n".encode("utf-8", "replace")
 
 

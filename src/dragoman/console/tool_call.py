@@ -68,7 +68,7 @@ def _refuse(name: str) -> float:
 
 
 async def stream_call(
-    desk: Desk, tool: str, arguments: Mapping[str, Any], *, timeout: float | None = None
+    desk: Desk, tool: str, *, arguments: Mapping[str, Any], timeout: float | None = None
 ) -> AsyncGenerator[bytes]:
     """Yield `{"progress": …}` while a call runs, then `{"result": …}`."""
     news: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(MOST_PROGRESS)

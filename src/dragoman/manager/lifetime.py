@@ -126,7 +126,8 @@ class Lifetime:
             parts.bus.close()
             try:
                 loading = (self._preloading,) if self._preloading else ()
-                await wait_all({*parts.subscriptions.close(), *watching, *loading})
+                inbox = parts.gate.close_inbox()
+                await wait_all({*parts.subscriptions.close(), *watching, *loading, *inbox})
                 await parts.pool.flush()
             finally:
                 parts.gate.end()

@@ -365,6 +365,10 @@ class Gate:
             return
         self._unprotect.append(protect(self.redactor, self._of_users))
 
+    def close_inbox(self) -> list[asyncio.Task[None]]:
+        """Deny the calls that wait; return the tasks that have to end."""
+        return self._inbox.close() if self._inbox is not None else []
+
     def end(self) -> None:
         """Stop masking logs; may be called twice."""
         if self._program is not None:

@@ -73,6 +73,19 @@ class Inbox:
         self._mask = mask
         self._caller = caller
         self._notify = notify
+        self._open: set[asyncio.Future[PendingApproval]] = set()
+        """Where the answers of calls that wait here go."""
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        """What tells the webhook about an entry, by its id; it goes on if the caller pauses."""
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """End every call that waits; return the tasks that have to end."""
+        for one in self._open:
+            if not one.done():
+                one.set_exception(DragomanError("the manager is closed"))
+        for task in self._telling.values():
+            task.cancel()
+        return list(self._telling.values())
 
     @property
     def _watch(self) -> InboxWatch:
@@ -145,9 +158,12 @@ class Inbox:
             logger.warning("%s: `%s` cannot wait in the inbox: %s", request.server, request.tool, exc)
             return None
         if entry.state != "pending":  # It was answered while its caller had paused.
-            return await self._noted(await self._resumed(entry, handler))
+            return await self._noted(entry)
         self._publish(ApprovalRequested(server=entry.server, approval=entry))
-        telling = [asyncio.ensure_future(notify(entry, one)) for one in codes] if notify is not None else []
+        if notify is not None and codes:
+            task = self._telling[entry.id] = asyncio.create_task(notify(entry, codes[0]))
+            task.add_done_callback(lambda _: self._telling.pop(entry.id, None))
+        self._open.add(decided)
         try:
             found = await self._first_answer(entry, decided, handler, report)
         except CallDeniedError:
@@ -161,9 +177,7 @@ class Inbox:
             await self._give_up(entry)
             raise
         finally:
-            for one in telling:
-                one.cancel()
-                await asyncio.wait({one}, timeout=WITHDRAW_SECONDS)
+            self._open.discard(decided)
         return await self._noted(found.replace(always=entry.always))
 
     async def claim(self, entry: PendingApproval) -> bool:
@@ -185,25 +199,6 @@ class Inbox:
         """End an approved entry that is not sent after all."""
         with suppress(DragomanError, OSError):
             await self._run(lambda store: self._end(store, entry.id, "denied", by))
-
-    async def _resumed(
-        self, entry: PendingApproval, handler: Callable[[], Awaitable[bool | None]] | None
-    ) -> PendingApproval:
-        """Return an answered entry, unless the caller comes back with a no: nothing was sent yet."""
-        asked = None if handler is None or entry.state != "approved" else asyncio.ensure_future(handler())
-        if asked is not None:
-            try:
-                await asyncio.wait({asked})
-                said = _said(asked, entry)
-            except CallDeniedError:  # It is asked, and has not answered.
-                said = None
-            except BaseException:
-                asked.cancel()
-                await self._give_up(entry)
-                raise
-            if said is False:
-                return await self._run(lambda store: store.end(entry.id, "denied", CALLER))
-        return entry
 
     async def _first_answer(
         self,
@@ -249,12 +244,19 @@ class Inbox:
 
     async def _noted(self, entry: PendingApproval) -> PendingApproval:
         """Keep only what was approved, and say what became of the call."""
+        await self._stop_telling(entry.id)
         if entry.state != "approved":
             await self._run(lambda _: self._watch.release(self._folder, entry.id))
         self._publish(ApprovalAnswered(server=entry.server, approval=entry))
         return entry
 
+    async def _stop_telling(self, identifier: str) -> None:
+        if (task := self._telling.get(identifier)) is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=WITHDRAW_SECONDS)
+
     async def _give_up(self, entry: PendingApproval) -> None:
+        await self._stop_telling(entry.id)
         job = asyncio.ensure_future(self._run(lambda store: self._end(store, entry.id, "abandoned")))
         await asyncio.wait({job}, timeout=WITHDRAW_SECONDS)
         self._publish(ApprovalAnswered(server=entry.server, approval=entry.replace(state="abandoned")))

@@ -13,6 +13,7 @@ from tests.unit.console.visiting import ORIGIN, Visitor, notes, serving, visitin
 from tests.waiting import until
 
 from dragoman.console.app import COOKIE, HEADERS, KEY_HEADER, ConsoleApp
+from dragoman.console.sessions import Session
 from dragoman.events import ApprovalRequested, DefinitionsChanged
 from dragoman.gateway.app import Guard, asgi_app
 from dragoman.manager.manager import McpManager, parts_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = f"{COOKIE}-8123"
+OPERATOR = Session(key=b"", user="")
 EVERYTHING = [
     *(("GET", f"api/{path}") for path in ("session", "fleet", "tools", "calls", "inbox", "trust", "tasks")),
     *(("GET", f"api/{path}") for path in ("users", "events", "servers/notes", "servers/notes/logs")),
@@ -337,7 +339,7 @@ async def test_calls_are_listed_page_by_page_and_shown_as_logged(tmp_path: Path)
 
 async def test_without_a_log_the_calls_of_this_program_are_shown() -> None:
     async with visiting(call_log=False) as page:
-        feed = page.app._desk(page.app._mcp, is_operator=True)[0].feed
+        feed = page.app._visit(page.app._mcp, OPERATOR).desk.feed
         news = feed.read()
         await anext(news)
         await page.call("mcp_notes_add", '{"text": "milk"}')
@@ -471,6 +473,29 @@ async def test_a_user_of_the_gateway_sees_own_calls_and_nothing_of_the_machine(t
         assert len((await bob.get("api/calls"))["calls"]) == 2
         for page in pages.values():
             await page.client.aclose()
+    finally:
+        await app.close()
+
+
+async def test_a_user_who_is_not_let_in_any_more_is_logged_out() -> None:
+    from dragoman.gateway.auth import UserTokens
+
+    known: dict[str, dict[str, Any]] = {"ada": {}}
+    mcp = McpManager([notes().spec()], cache=False)
+    app = asgi_app(mcp, verifier=UserTokens({"token-ada": "ada"}), users=known.get)
+    app.console = console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"{ORIGIN}/console/") as client:
+            page = Visitor(console, client)
+            await page.enter("token-ada")
+            assert (await page.get("api/session"))["user"] == "ada"
+            del known["ada"]
+            for path in ("api/events", "api/fleet"):
+                assert (await page.ask("GET", path)).status_code == 401
+            known["ada"] = {}
+            assert (await page.ask("GET", "api/fleet")).status_code == 401
     finally:
         await app.close()
 

@@ -140,6 +140,8 @@ async def test_a_feed_ends_with_its_manager_and_when_it_is_closed() -> None:
                 await page.next()
         except StopAsyncIteration:
             pass
+        await asyncio.sleep(0)
+        assert [task for task in asyncio.all_tasks() if task.get_name().startswith("dragoman console")] == []
     async with feeding() as (_, feed):
         page = Reader(feed)
         await page.next()

@@ -55,11 +55,11 @@ async def _web(options: Options, *, demo: bool, listen: str, hosts: tuple[str, .
         gateway = await late_import_module("dragoman.gateway.app")
         guard = gateway.Guard(None, hosts=[*hosts, *own_hosts(listener)], origins=())
         app: ConsoleApp = console.ConsoleApp(mcp, guard, read_only=read_only)
-        await serving.serve_http(app, listener, on_ready=lambda: announce(app, listener, hosts))
+        await serving.serve_http(app, listener, on_ready=lambda: announce(app, listener, hosts=hosts))
     return Exit.DONE
 
 
-def announce(app: ConsoleApp, listener: socket.socket, hosts: Sequence[str]) -> None:
+def announce(app: ConsoleApp, listener: socket.socket, *, hosts: Sequence[str]) -> None:
     """Say where the console is, with a link that works once."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound

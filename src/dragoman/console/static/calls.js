@@ -160,10 +160,10 @@ export class Calls {
       h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, h("bdi", null, value))))),
       one.record
         ? [
-            h("h3", null, t("Arguments")),
+            h("h2", { class: "sub" }, t("Arguments")),
             h("div", { class: "tree" }, tree(parse(one.arguments_json), "", true)),
             missing.length ? h("p", { class: "dim" }, `${t("Not kept")}: ${missing.map(([where, why]) => `${where} (${t(why)})`).join(", ")}`) : null,
-            h("h3", null, t("Answer")),
+            h("h2", { class: "sub" }, t("Answer")),
             h("pre", { tabindex: "0", class: one.error_code ? "bad" : "" }, one.result, one.result_chars > one.result.length ? `\n… ${count(one.result_chars)} ${t("characters")}` : ""),
           ]
         : h("p", { class: "dim" }, t("Its arguments and its answer are not in the log.")),

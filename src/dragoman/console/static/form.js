@@ -149,7 +149,7 @@ export class Form {
       oninput: () => this.typed(),
     });
     this.note = h("p", { class: "wrong", role: "alert" });
-    this.node = h("div", { class: "form" }, this.fields, h("div", { class: "raw" }, h("h3", null, "JSON"), this.raw, this.note));
+    this.node = h("div", { class: "form" }, this.fields, h("div", { class: "raw" }, h("h2", { class: "sub" }, "JSON"), this.raw, this.note));
     this.rebuild();
     this.update();
   }

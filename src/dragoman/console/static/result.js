@@ -56,7 +56,7 @@ function sources(result) {
   return h(
     "div",
     { class: "sources" },
-    h("h3", null, t("Sources")),
+    h("h2", { class: "sub" }, t("Sources")),
     h(
       "ul",
       null,

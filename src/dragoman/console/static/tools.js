@@ -127,7 +127,7 @@ class ToolView {
       ),
       this.copies,
       this.outcome,
-      h("details", null, h("summary", null, t("Schema")), h("pre", { tabindex: "0" }, pretty(tool.input_schema)), tool.output_schema ? [h("h3", null, t("Schema of the result")), h("pre", { tabindex: "0" }, pretty(tool.output_schema))] : null),
+      h("details", null, h("summary", null, t("Schema")), h("pre", { tabindex: "0" }, pretty(tool.input_schema)), tool.output_schema ? [h("h2", { class: "sub" }, t("Schema of the result")), h("pre", { tabindex: "0" }, pretty(tool.output_schema))] : null),
     );
     this.about = about;
     this.copy();
