@@ -245,7 +245,7 @@ class InboxStore:
             )
             return bool(self._owner) and changed.rowcount == 1
 
-    def end(self, identifier: str, state: ApprovalState, by: str = "") -> PendingApproval:
+    def end(self, identifier: str, state: ApprovalState, *, by: str = "") -> PendingApproval:
         """End an entry of this process that was not sent, and return what counts.
 
         A `pending` one is ended; with `denied` and `abandoned` an approved one too, since it is not sent.

@@ -548,7 +548,9 @@ class Gate:
             user=self._user,
         )
         handler = self._asked(ask=ask)
-        entry = await self._wait_in_inbox(request, question, decision, handler, report)
+        entry = await self._wait_in_inbox(
+            request, question, decision=decision, handler=handler, report=report
+        )
         if entry is None:
             said = None if handler is None else await self._confirmed(question, handler)
         else:
@@ -569,6 +571,7 @@ class Gate:
         self,
         request: PolicyRequest,
         question: CallRequest,
+        *,
         decision: Decision,
         handler: ApprovalHandler | None,
         report: ProgressHandler | None,
