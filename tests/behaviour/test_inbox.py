@@ -335,7 +335,7 @@ async def test_a_webhook_that_cannot_be_reached_is_a_warning(
     gone.url = f"{url}?key=hunter2-and-more"
     now = time.time()
     entry = PendingApproval(id="x", server="s", tool="t", original_name="t", asked_at=now, expires_at=now)
-    await webhook.tell_webhook({"address": gone.url, "secret": SECRET}, entry, "code")
+    await webhook.tell_webhook({"address": gone.url, "secret": SECRET}, entry, code="code")
     assert "was not told that `x` waits: ClientConnectorError" in caplog.text
     assert "hunter2" not in caplog.text
     assert SECRET not in caplog.text

@@ -323,7 +323,7 @@ class Parts:
             return None
         from dragoman.manager.webhook import tell_webhook
 
-        return lambda entry, code: tell_webhook(settings, entry, code)
+        return lambda entry, code: tell_webhook(settings, entry, code=code)
 
     def _caller(self) -> ApprovalCaller:
         client = current_caller.get()

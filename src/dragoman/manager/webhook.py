@@ -27,12 +27,12 @@ SECONDS = 10.0
 """How long one may take."""
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
+def _signature(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a message, as its header has it."""
     return f"sha256={hmac.new(secret.encode(), timestamp.encode() + b'.' + body, 'sha256').hexdigest()}"
 
 
-def message(entry: PendingApproval, code: str, public_url: str) -> bytes:
+def _message(entry: PendingApproval, code: str, public_url: str) -> bytes:
     """Return what is sent: the entry with masked arguments, and how it is answered."""
     place = f"{public_url.rstrip('/')}/approvals/{entry.id}"
     fields = {
@@ -43,10 +43,10 @@ def message(entry: PendingApproval, code: str, public_url: str) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
-async def tell_webhook(settings: Mapping[str, str], entry: PendingApproval, code: str) -> None:
+async def tell_webhook(settings: Mapping[str, str], entry: PendingApproval, *, code: str) -> None:
     """Send it, and try again if that fails; a webhook that cannot be reached is a warning."""
     aiohttp = await late_import_module("aiohttp")
-    url, body = settings["address"], message(entry, code, settings.get("public_url", ""))
+    url, body = settings["address"], _message(entry, code, settings.get("public_url", ""))
     why = ""
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
@@ -56,7 +56,7 @@ async def tell_webhook(settings: Mapping[str, str], entry: PendingApproval, code
             headers = {
                 "Content-Type": "application/json",
                 "X-Dragoman-Timestamp": timestamp,
-                "X-Dragoman-Signature": signature(settings["secret"], timestamp, body),
+                "X-Dragoman-Signature": _signature(settings["secret"], timestamp, body),
             }
             try:
                 # Never redirected: the code is for the user's own address.

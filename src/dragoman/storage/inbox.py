@@ -245,7 +245,7 @@ class InboxStore:
             )
             return bool(self._owner) and changed.rowcount == 1
 
-    def end(self, identifier: str, state: ApprovalState, by: str = "") -> PendingApproval:
+    def end(self, identifier: str, state: ApprovalState, *, by: str = "") -> PendingApproval:
         """End an entry of this process that was not sent, and return what counts.
 
         A `pending` one is ended; with `denied` and `abandoned` an approved one too, since it is not sent.
@@ -337,13 +337,10 @@ class InboxStore:
         try:
             self.path.chmod(0o600)
             if _version(connection, self.path) < VERSION:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("BEGIN IMMEDIATE")
-                if _version(connection, self.path) < VERSION:
-                    for statement in _SCHEMA.split(";"):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {VERSION}")
-                connection.execute("COMMIT")
+                # Many processes may be the first: SQLite does not wait to change the kind of the journal.
+                with FileLock(self.folder / ".inbox.sqlite3.guard", timeout=BUSY_SECONDS, mode=0o600):
+                    if _version(connection, self.path) < VERSION:
+                        _create_schema(connection)
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
             # What is removed is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
@@ -465,6 +462,19 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         msg = f"the inbox {path} was written by a later version of dragoman"
         raise DragomanError(msg, hint="update dragoman, or move the file away")
     return found
+
+
+def _create_schema(connection: sqlite3.Connection) -> None:
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError:  # another process reads the version
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
 
 
 def _check_ours(path: Path) -> None:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 logger = logging.getLogger("dragoman")
 
 LOOK_SECONDS = 0.02
-SHARE = 0.02
+SHARE = 0.05
 """Of one processor, how much looking takes at most: with very many inboxes, answers are noticed later."""
 
 
@@ -73,7 +73,7 @@ class InboxWatch:
                 threading.Thread(target=self._work, name="dragoman inbox", daemon=True).start()
         return done
 
-    def hold(self, folder: Path, identifier: str, on_decided: Callable[[PendingApproval], None]) -> None:
+    def hold(self, folder: Path, identifier: str, *, on_decided: Callable[[PendingApproval], None]) -> None:
         """Keep an entry until `release`, and call a function in the thread once it was decided.
 
         For jobs of `run`, as `release` is.
@@ -96,9 +96,10 @@ class InboxWatch:
                 self._jobs.get(timeout=pause if self._waiting else 0)()
             now = time.monotonic()
             if self._waiting and now - looked >= pause:
+                before = time.thread_time()
                 self._look()
                 looked = time.monotonic()
-                pause = max(LOOK_SECONDS, (looked - now) / SHARE)
+                pause = max(LOOK_SECONDS, (time.thread_time() - before) / SHARE)
             elif not self._waiting:
                 with self._guard:
                     if self._jobs.empty():

@@ -562,7 +562,9 @@ class Gate:
         handler = self._asked(ask=ask)
         # What the configuration looks up may be a secret, which no rule may hold.
         offered = partial(self._offered, request, decision.source, with_arguments=not written)
-        entry = await self._wait_in_inbox(question, decision, handler, report, offered)
+        entry = await self._wait_in_inbox(
+            question, decision=decision, handler=handler, report=report, always=offered
+        )
         if entry is None:
             said = None if handler is None else await self._confirmed(question, handler)
         else:
@@ -582,6 +584,7 @@ class Gate:
     async def _wait_in_inbox(
         self,
         question: CallRequest,
+        *,
         decision: Decision,
         handler: ApprovalHandler | None,
         report: ProgressHandler | None,

@@ -145,14 +145,16 @@ class Inbox:
             # A call that comes again has told the webhook already.
             if code and entry.asked_at == made.asked_at:
                 codes.append(code)
-            self._watch.hold(self._folder, entry.id, _teller(decided))
+            self._watch.hold(self._folder, entry.id, on_decided=_teller(decided))
             return entry
 
         putting = self._watch.run(self._folder, put)
         try:
             entry = await asyncio.wrap_future(putting)
         except asyncio.CancelledError:
-            self._watch.run(self._folder, lambda store: self._end(store, putting.result().id, "abandoned"))
+            self._watch.run(
+                self._folder, lambda store: self._end(store, putting.result().id, state="abandoned")
+            )
             raise
         except (DragomanError, OSError) as exc:
             logger.warning("%s: `%s` cannot wait in the inbox: %s", request.server, request.tool, exc)
@@ -165,7 +167,7 @@ class Inbox:
             task.add_done_callback(lambda _: self._telling.pop(entry.id, None))
         self._open.add(decided)
         try:
-            found = await self._first_answer(entry, decided, handler, report)
+            found = await self._first_answer(entry, decided, handler=handler, report=report)
         except CallDeniedError:
             await self._run(lambda store: self._pause(store, entry.id))
             raise
@@ -198,12 +200,13 @@ class Inbox:
     async def refuse(self, entry: PendingApproval, by: str) -> None:
         """End an approved entry that is not sent after all."""
         with suppress(DragomanError, OSError):
-            await self._run(lambda store: self._end(store, entry.id, "denied", by))
+            await self._run(lambda store: self._end(store, entry.id, state="denied", by=by))
 
     async def _first_answer(
         self,
         entry: PendingApproval,
         decided: asyncio.Future[PendingApproval],
+        *,
         handler: Callable[[], Awaitable[bool | None]] | None,
         report: ProgressHandler | None,
     ) -> PendingApproval:
@@ -257,13 +260,13 @@ class Inbox:
 
     async def _give_up(self, entry: PendingApproval) -> None:
         await self._stop_telling(entry.id)
-        job = asyncio.ensure_future(self._run(lambda store: self._end(store, entry.id, "abandoned")))
+        job = asyncio.ensure_future(self._run(lambda store: self._end(store, entry.id, state="abandoned")))
         await asyncio.wait({job}, timeout=WITHDRAW_SECONDS)
         self._publish(ApprovalAnswered(server=entry.server, approval=entry.replace(state="abandoned")))
 
-    def _end(self, store: InboxStore, identifier: str, state: ApprovalState, by: str = "") -> None:
+    def _end(self, store: InboxStore, identifier: str, *, state: ApprovalState, by: str = "") -> None:
         try:
-            store.end(identifier, state, by)
+            store.end(identifier, state, by=by)
         finally:
             self._watch.release(self._folder, identifier)
 

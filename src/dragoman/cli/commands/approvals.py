@@ -96,7 +96,7 @@ def show(options: Options, identifier: str, user: str) -> None:
 @click.pass_obj
 def approve(options: Options, identifier: str, always: Always | None, user: str) -> None:
     """Let a call go on."""
-    _answer(options, identifier, user, allow=True, always=always)
+    _answer(options, identifier, user=user, allow=True, always=always)
 
 
 @approvals.command()
@@ -106,11 +106,11 @@ def approve(options: Options, identifier: str, always: Always | None, user: str)
 @click.pass_obj
 def deny(options: Options, identifier: str, user: str) -> None:
     """Deny a call: the model is told so."""
-    _answer(options, identifier, user, allow=False)
+    _answer(options, identifier, user=user, allow=False)
 
 
 def _answer(
-    options: Options, identifier: str, user: str, *, allow: bool, always: Always | None = None
+    options: Options, identifier: str, *, user: str, allow: bool, always: Always | None = None
 ) -> None:
     from dragoman.config.rules import answer_pending
     from dragoman.storage.inbox import InboxStore
