@@ -306,7 +306,8 @@ async def test_tools_of_a_server_that_starts_again_are_changed_before_it_lists_t
 
     server = files()
     server._on_connect = connect
-    spec = server.spec(replacement="stop-first")
+    before = {"read": ToolTransform(arguments={"path": ArgumentTransform(name="file")})}
+    spec = server.spec(replacement="stop-first", tools=before)
     async with McpManager(Settings(servers=[spec]), cache=False) as mcp, asyncio.timeout(20):
         await mcp.wait_ready()
         starts += [asyncio.Event(), asyncio.Event()]
