@@ -68,6 +68,14 @@ def test_every_key_is_read_and_written_back() -> None:
     assert compile_schema(config_schema()).problems(document) == []
 
 
+def test_a_null_is_lost_in_toml_and_said() -> None:
+    written, losses = entry(good(TOOLS), DRAGOMAN, format="toml")
+    assert "tools" not in written
+    assert [str(loss) for loss in losses] == ["tools: TOML has no null, which is a value of an argument"]
+    rest = {"search": {**TOOLS["search"], "arguments": {}}}
+    assert entry(good(rest), DRAGOMAN, format="toml")[1] == []
+
+
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
