@@ -480,11 +480,14 @@ async def test_a_client_of_the_gateway_has_the_claims_of_its_token_alone() -> No
             found = await asyncio.gather(
                 *(read(sub=name, tenant=f"t{number}", most=number) for number, name in enumerate("abcdef"))
             )
+            # 1 and true are equal in Python, and not in JSON.
+            assert "|a|1" in await read(sub="a", tenant="t", most=1)
             for number, name in enumerate("abcdef"):
                 assert f"/t{number}/{name}|a|{number}" in found[number]
             count = len(server.calls)
             denied = await read(sub="a", most=1)
             assert "the claim `tenant`" in denied
+            assert "does not fit" in await read(sub="a", tenant="t", most=True)
             wrong = await read(sub="a", tenant="t", most="all")
             assert "does not fit" in wrong
             assert "limit" not in wrong + denied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,13 @@ TOOLS: dict[str, Any] = {
     },
     "delete": {"hidden": True},
 }
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def read(tools: object, of: Dialect = DRAGOMAN) -> tuple[ServerSpec | None, str]:
@@ -96,6 +104,9 @@ def test_a_null_is_lost_in_toml_and_said() -> None:
         ({"t": {"arguments": {"a": {"required": True, "default": 2}}}}, "`required` is for"),
         ({"t": {"arguments": {"a": {"value": "${input:x}"}}}}, "only variables and claims"),
         ({"t": {"arguments": {"a": {"value": ["${command:ls}"]}}}}, "only variables and claims"),
+        ({"t": {"arguments": {"a": {"value": float("nan")}}}}, "not a number that JSON has"),
+        ({"t": {"arguments": {"a": {"value": date(2026, 1, 1)}}}}, "expected a JSON value, not a date"),
+        ({"t": {"arguments": {"a": {"value": nested(60)}}}}, "nested more than 50 levels deep"),
         ({"a": {"name": "c"}, "b": {"name": "c"}}, "two tools would be named `c`"),
     ],
 )
