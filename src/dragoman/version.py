@@ -1,6 +1,6 @@
 """The version, which packaging and `--version` read, and the command that installs an extra here."""
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 
 
 def install_command(extra: str) -> str:

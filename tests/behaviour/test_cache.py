@@ -13,7 +13,7 @@ from dragoman.events import ToolsChanged
 from dragoman.tools.registry import finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     Make = Callable[..., ServerSpec]
@@ -28,6 +28,57 @@ names = os.environ["NAMES"].split()
 serve({{"tools/list": lambda _: {{"tools": [tool(n, title=os.environ.get("API_TOKEN", "")) for n in names]}},
        "tools/call": lambda *_: text("ok")}})
 """
+
+SPEAKING = """
+import json, os, sys
+sys.path.insert(0, {servers!r})
+from pathlib import Path
+import jsonrpc
+asked, version, only = Path(os.environ["ASKED"]), os.environ["VERSION"], os.environ["ONLY"]
+
+def noted(method, answer):
+    def handler(params):
+        with asked.open("a") as file:
+            file.write(method + "\\n")
+        return answer(params)
+    return handler
+
+def initialize(params):
+    if only == "modern":
+        raise jsonrpc.RefusalError(-32022, "Unsupported", {{"supported": ["2026-07-28"], "requested": ""}})
+    return jsonrpc.initialize(params) | {{"serverInfo": {{"name": "plain", "version": version}}}}
+
+def discover(params):
+    if only == "legacy":
+        raise jsonrpc.RefusalError(-32601, "Method not found")
+    said = {{"supportedVersions": ["2026-07-28"], "capabilities": {{"tools": {{}}}}, "ttlMs": 0, "cacheScope": "public"}}
+    return {{"resultType": "complete", "serverInfo": {{"name": "plain", "version": version}}, **said}}
+
+whole = {{"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}} if only == "modern" else {{}}
+methods = {{"initialize": initialize, "server/discover": discover,
+           "tools/list": lambda _: {{"tools": [jsonrpc.tool("a")], **whole}}}}
+jsonrpc.serve({{name: noted(name, answer) for name, answer in methods.items()}})
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, server: Make) -> Callable[..., Awaitable[list[str]]]:
+    """Start a server that speaks one protocol, and return what it was asked, up to its listing."""
+    plain = server("x", "plain.py").transport
+    assert isinstance(plain, Stdio)
+    script, file = tmp_path / "speaking.py", tmp_path / "asked"
+    script.write_text(SPEAKING.format(servers=plain.args[0].removesuffix("/plain.py")))
+
+    async def start(only: str, version: str) -> list[str]:
+        file.write_text("")
+        env = {"ASKED": str(file), "ONLY": only, "VERSION": version}
+        spec = ServerSpec("s", Stdio(sys.executable, [str(script)], env=dict[str, str | None](env)))
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+        said = file.read_text().split()
+        return said[: said.index("tools/list")]
+
+    return start
 
 
 @pytest.fixture
@@ -222,3 +273,26 @@ async def test_broken_manifest_costs_a_warning_and_the_server_works(
         assert [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
         async with McpManager([spec]) as mcp:
             assert len(mcp.tools()) == 1
+
+
+async def test_server_of_the_older_protocol_is_asked_for_it_once_and_again_after_a_new_version(
+    asked: Callable[..., Awaitable[list[str]]],
+) -> None:
+    both = ["server/discover", "initialize"]
+    with anyio.fail_after(30):
+        assert await asked("legacy", "1") == both
+        assert await asked("legacy", "1") == ["initialize"]
+        assert await asked("legacy", "1") == ["initialize"]
+        assert await asked("legacy", "2") == ["initialize"]
+        assert await asked("legacy", "2") == both
+        assert await asked("legacy", "2") == ["initialize"]
+
+
+async def test_server_that_gave_up_the_older_protocol_is_asked_in_the_same_start(
+    asked: Callable[..., Awaitable[list[str]]],
+) -> None:
+    with anyio.fail_after(30):
+        await asked("legacy", "1")
+        assert await asked("modern", "2") == ["initialize", "server/discover"]
+        assert await asked("modern", "2") == ["server/discover"]
+        assert await asked("legacy", "1") == ["server/discover", "initialize"]

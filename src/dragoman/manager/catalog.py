@@ -66,6 +66,7 @@ class _Recalled(Struct):
 
     digest: str
     """The hash of the listing that they were made from; empty if it is not known."""
+    handshake: str
     spec: ServerSpec
     template: str
     tools: list[ToolDef]
@@ -161,6 +162,11 @@ class ToolCatalog:
         self._publish_each(settled.contested if settled is not None else ())
         return self._registry.count(spec.name)
 
+    def handshake(self, server: str) -> str:
+        """Return the hash of what a server said in the older handshake, if that was its last protocol."""
+        known = self._recalled.get(server)
+        return known.handshake if known is not None else ""
+
     async def read_ahead(
         self,
         spec: ServerSpec,
@@ -214,6 +220,7 @@ class ToolCatalog:
         is_current: bool,
         is_ready: bool,
         is_private: bool = False,
+        handshake: str = "",
     ) -> int:
         """Offer the tools that a server has just listed; return how many are offered.
 
@@ -225,6 +232,7 @@ class ToolCatalog:
             is_ready: Whether the server is ready; if not, do not cache the listing.
             is_private: Whether the listing is for the credentials in use only; it is not cached then, since
                 the next program may use others.
+            handshake: The hash of what the server said in the older handshake, to be kept with the listing.
         """
         limits = self._gate.limits_of(spec)
         read = self._read.get(spec.name)
@@ -251,10 +259,12 @@ class ToolCatalog:
             useless = {one.tool for one in rejected}
             usable = [raw for raw in listing if str(raw.get("name")) not in useless]
             fill_in_schemas({"tools": usable})
-            if read.is_recalled:
+            known = self._recalled.get(spec.name)
+            if read.is_recalled and known is not None and known.handshake == handshake:
                 self._memory.keep_known(spec)
             else:
-                self._memory.keep(spec, usable, "" if rejected else read.digest)
+                digest = "" if rejected else read.digest
+                self._memory.keep(spec, usable, digest=digest, handshake=handshake)
         self._registry.limit_descriptions(spec.name, limits.description_chars)
         withheld = self._withheld(spec, tools)
         settled, read.settled = read.settled, None
@@ -349,7 +359,7 @@ class ToolCatalog:
             # The server may not list its tools for a long time, so check the cached ones now.
             self._gate.pin_checker.check_cached(spec, entries)
         withheld = self._gate.pin_checker.matches(spec, entries)
-        recalled = _Recalled(manifest.digest, spec, template, tools, withheld)
+        recalled = _Recalled(manifest.digest, manifest.handshake, spec, template, tools, withheld)
         return self._split(spec, tools, withheld).replace(recalled=recalled)
 
     def _note(self, server: str, known: _Known) -> None:

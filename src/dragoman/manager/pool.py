@@ -172,6 +172,7 @@ class ServerPool(Observer):
             if not supervisor.is_refused:
                 spec, starts = supervisor.spec, self.starts(supervisor.spec)
                 supervisor.tools = await self._catalog.load_cached(spec, self.settings.naming, starts=starts)
+                supervisor.handshake = self._catalog.handshake(spec.name)
                 loaded += supervisor.tools
             if loaded >= SLICE:
                 loaded = 0
@@ -382,6 +383,7 @@ class ServerPool(Observer):
             is_current=self.supervisors.get(supervisor.spec.name) is supervisor,
             is_ready=supervisor.state is ServerState.READY,
             is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
+            handshake=supervisor.handshake,
         )
 
     async def read_ahead(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> None:

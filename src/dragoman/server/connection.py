@@ -229,6 +229,7 @@ class Connection:
         events: ConnectionEvents,
         env: Mapping[str, str],
         known_protocol: sdk.KnownProtocol | None = None,
+        was_legacy: bool = False,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = math.inf,
         handlers: Handlers | None = None,
@@ -238,7 +239,9 @@ class Connection:
     ) -> None:
         self.spec = spec
         self.attempt = attempt_of(transport, events.on_stage)
-        self.known_protocol = known_protocol
+        self._was_legacy = was_legacy
+        """Whether it spoke the older protocol when its tools were last listed, which may have changed."""
+        self.known_protocol = sdk.KnownProtocol("legacy") if was_legacy else known_protocol
         """The protocol generation: of the last connection, then of this one."""
         self.tools: list[dict[str, Any]] = []
         """The raw listing of the server's tools."""
@@ -296,7 +299,7 @@ class Connection:
             self.attempt = attempt_of(transport, self._events.on_stage)
             self._is_last_attempt = last
             try:
-                await self._serve_or_retry_legacy(transport, seconds if last else seconds / 2)
+                await self._serve_or_ask_again(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.attempt.refused:
@@ -373,19 +376,21 @@ class Connection:
 
     # For the owner task
 
-    async def _serve_or_retry_legacy(self, transport: Transport, seconds: float) -> None:
-        """Serve; a server that exits when asked for its protocol version is started again and not asked."""
+    async def _serve_or_ask_again(self, transport: Transport, seconds: float) -> None:
+        """Serve, and try again if the server exits when asked for its version, or refuses the old one."""
         until = self._loop.time() + seconds
         try:
             await self._serve(transport, seconds)
         except ConnectError:
-            if not self.attempt.ended_by_probe:
+            if self.attempt.ended_by_probe:
+                logger.info(
+                    "%s: the server exited when asked for its protocol version; trying the older protocol",
+                    self.spec.name,
+                )
+                self.known_protocol = sdk.KnownProtocol("legacy")
+            elif not self._was_legacy or self.known_protocol is not None:
                 raise
-            logger.info(
-                "%s: the server exited when asked for its protocol version; trying the older protocol",
-                self.spec.name,
-            )
-            self.known_protocol = sdk.KnownProtocol("legacy")
+            self._was_legacy = False
             self.attempt = attempt_of(transport, self._events.on_stage)
             try:
                 await self._serve(transport, max(1.0, until - self._loop.time()))

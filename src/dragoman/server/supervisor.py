@@ -148,6 +148,8 @@ class Supervisor(ConnectionEvents):
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._known_protocol: KnownProtocol | None = None
+        self.handshake = ""
+        """The hash of what the server said in the older handshake; empty if its protocol is not known."""
         self.server_version = ""
         """The version that the server reported when it last connected, sanitized and without secrets."""
         self.tools = 0
@@ -686,6 +688,7 @@ class Supervisor(ConnectionEvents):
                 events=events,
                 env=copy_of(self._expansion.env),
                 known_protocol=self._known_protocol,
+                was_legacy=self._known_protocol is None and self.handshake != "",
                 slots=self._slots,
                 health_check_interval=self._health_check_interval,
                 handlers=handlers,
@@ -706,6 +709,8 @@ class Supervisor(ConnectionEvents):
             await connection.serve()
         finally:
             self._known_protocol = connection.known_protocol
+            if not self._was_ready:
+                self.handshake = ""
             self._stderr = connection.attempt.stderr or self._stderr
 
     def _wait_for_room(self, why: DragomanError) -> None:
@@ -747,6 +752,9 @@ class Supervisor(ConnectionEvents):
         self._authorizer_slot.allow_asking()
         session = connection.session
         self.server_version = self._gate.shown(session.server_version if session else None) or ""
+        said = session.handshake if session else ""
+        # A server that says something else than the last time is asked for its protocol at the next start.
+        self.handshake = said if self.handshake in ("", said) else ""
         self._backoff.ready(time.monotonic())
         self._last_used = time.monotonic()
         if connection.listing_error is not None:

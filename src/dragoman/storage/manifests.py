@@ -1,10 +1,11 @@
 """Manifests: the last tool listing of each server, so that its tools are known before it is connected.
 
-A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format, a checksum
-and a hash of the listing as the server sent it, the second the definitions without their schemas; then comes
-one line for the schemas of each definition, which is decoded only when it is used. Only the owner can read
-it. It holds no secrets: values of variables are not part of the fingerprint, and a listing that shows a
-secret is not kept. It is not kept in part either: a tool that is missing there would be unknown to a caller.
+A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format, a
+checksum, a hash of the listing as the server sent it and, if it spoke the older protocol, one of its
+handshake; the second has the definitions without their schemas; then comes one line for the schemas of each
+definition, which is decoded only when it is used. Only the owner can read it. It holds no secrets: values of
+variables are not part of the fingerprint, and a listing that shows a secret is not kept. It is not kept in
+part either: a tool that is missing there would be unknown to a caller.
 
 An unusable manifest is ignored with one warning, and the next listing replaces it. Errors of the disk are
 never raised.
@@ -60,6 +61,8 @@ class Manifest(NamedTuple):
     entries: list[Entry]
     digest: str = ""
     """The hash of the listing that they were made from; empty if they say less than it."""
+    handshake: str = ""
+    """The hash of what the server said in the older handshake; empty if its protocol is not known."""
 
 
 class _UnusableError(Exception):
@@ -101,6 +104,7 @@ class ManifestCache:
         listing: Iterable[Mapping[str, Any]],
         *,
         digest: str = "",
+        handshake: str = "",
         hides: Callable[[str], bool] = lambda _: False,
     ) -> bool:
         """Write a server's listing, unless it is the same as the one on disk.
@@ -109,12 +113,13 @@ class ManifestCache:
             key: The fingerprint.
             listing: The usable definitions as the server sent them.
             digest: The hash of the whole listing, if all of it is usable.
+            handshake: The hash of what the server said in the older handshake.
             hides: Returns whether a text shows a secret; such a listing is not kept.
 
         Returns:
             Whether the file was written.
         """
-        content = _encoded(listing, digest)
+        content = _encoded(listing, f"{digest}~{handshake}" if handshake else digest)
         path = self._path(key)
         try:
             if len(content) > MAX_BYTES or hides(content.decode()):
@@ -217,15 +222,18 @@ class ManifestMemory:
         """Return the last listing of a server, if there is one."""
         return self._cache.recall(self._key_of(spec))
 
-    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]], digest: str = "") -> None:
+    def keep(
+        self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]], *, digest: str = "", handshake: str = ""
+    ) -> None:
         """Remember a listing of usable definitions; a task writes it later.
 
         Args:
             spec: The server.
             listing: The definitions.
             digest: The hash of the whole listing, if all of it is usable.
+            handshake: The hash of what the server said in the older handshake.
         """
-        write = partial(self._cache.write, digest=digest, hides=self._hides)
+        write = partial(self._cache.write, digest=digest, handshake=handshake, hides=self._hides)
         self._do_later(spec, partial(write, self._key_of(spec), listing))
 
     def keep_known(self, spec: ServerSpec) -> None:
@@ -271,7 +279,7 @@ def _do_all(jobs: Iterable[Callable[[], object]]) -> None:
         job()
 
 
-def _encoded(listing: Iterable[Mapping[str, Any]], digest: str) -> bytes:
+def _encoded(listing: Iterable[Mapping[str, Any]], word: str) -> bytes:
     pairs: list[tuple[str, str]] = []
     for raw in listing:
         try:
@@ -282,7 +290,7 @@ def _encoded(listing: Iterable[Mapping[str, Any]], digest: str) -> bytes:
         pairs.append((head, both))
     heads, schemas = [head for head, _ in pairs], [both for _, both in pairs]
     body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
-    return _head_line(body, digest) + body
+    return _head_line(body, word) + body
 
 
 def _manifest(content: bytes) -> Manifest:
@@ -294,8 +302,8 @@ def _manifest(content: bytes) -> Manifest:
     if version is None:
         msg = "was written by another version"
         raise _UnusableError(msg)
-    digest = first.rpartition(b" ")[2].decode("ascii", "replace") if version >= _HASHED else ""
-    if _head_line(body, digest, version) != first + b"\n":
+    word = first.rpartition(b" ")[2].decode("ascii", "replace") if version >= _HASHED else ""
+    if _head_line(body, word, version) != first + b"\n":
         msg = "is damaged"
         raise _UnusableError(msg)
     line, *schemas = body.decode("ascii", "replace").split("\n")
@@ -306,7 +314,8 @@ def _manifest(content: bytes) -> Manifest:
     if not _are_heads(heads) or len(heads) != len(schemas):
         msg = "is damaged"
         raise _UnusableError(msg)
-    return Manifest(list(zip(heads, schemas, strict=True)), digest.strip("-"))
+    digest, _, handshake = word.partition("~")
+    return Manifest(list(zip(heads, schemas, strict=True)), digest.strip("-"), handshake)
 
 
 def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
@@ -316,12 +325,12 @@ def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
     )
 
 
-def _head_line(body: bytes, digest: str, version: int = VERSION) -> bytes:
+def _head_line(body: bytes, word: str, version: int = VERSION) -> bytes:
     if version < _HASHED:
         return _MAGIC + b"%d %08x\n" % (version, zlib.crc32(body))
-    word = (digest or "-").encode("ascii", "replace")
-    return _MAGIC + b"%d %08x %b\n" % (version, zlib.crc32(word + body), word)
+    raw = (word or "-").encode("ascii", "replace")
+    return _MAGIC + b"%d %08x %b\n" % (version, zlib.crc32(raw + body), raw)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+# Made once: it would be made for each tool.
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -146,6 +146,7 @@ ANY = "*"
 _UNORDERED = frozenset({"required", "enum", "type"})
 _DEFAULT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 _MAX_DEPTH = 250
+_PLAIN = frozenset({str, bool, int, type(None)})
 
 
 class Pin(Struct):
@@ -211,10 +212,14 @@ def pins_of(
         capabilities: The capabilities that the client declared.
     """
     words = [json.dumps(secret)[1:-1] for secret in secrets if secret]
+    # Escaping once more only adds backslashes: it shows no other word.
+    escaped = [word for word in words if "\\" in word]
 
     def shows(text: str) -> bool:
-        found = any(word in text or word in json.dumps(text) for word in words)
-        return found or (hides is not None and hides(text))
+        if any(word in text for word in words) or (hides is not None and hides(text)):
+            return True
+        again = json.dumps(text) if escaped else ""
+        return any(word in again for word in escaped)
 
     return ServerPins(
         tools=_pinned(tools, TOOL_FIELDS, shows),
@@ -276,11 +281,13 @@ def normal(value: object, depth: int = _MAX_DEPTH) -> Any:
     """Return a value normalised so that meaningless differences vanish; too deep parts become a marker."""
     if depth == 0:
         return "…"
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, dict):
         table = cast("dict[object, object]", value)
         return {
-            str(key): _unordered(inner, depth) if key in _UNORDERED else normal(inner, depth - 1)
-            for key, inner in sorted(table.items(), key=lambda item: str(item[0]))
+            str(key): _unordered(table[key], depth) if key in _UNORDERED else normal(table[key], depth - 1)
+            for key in sorted(table, key=str)
         }
     if isinstance(value, list | tuple):
         return [normal(inner, depth - 1) for inner in cast("list[object]", value)]
@@ -295,9 +302,12 @@ def _unordered(value: object, depth: int) -> Any:
     return sorted((normal(inner, depth - 1) for inner in cast("list[object]", value)), key=canonical)
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).encode
+
+
 def canonical(value: object) -> str:
     """Return the canonical JSON of a value: sorted keys, no spaces, plain ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
+    return _encode(value)
 
 
 _ABSENT = Pin("", {})

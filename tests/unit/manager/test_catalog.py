@@ -48,7 +48,7 @@ class Memory:
     def __init__(self) -> None:
         self.kept: list[str] = []
 
-    def keep(self, spec: ServerSpec, listing: list[dict[str, Any]], digest: str) -> None:
+    def keep(self, spec: ServerSpec, listing: list[dict[str, Any]], **_: str) -> None:
         self.kept = [str(raw["name"]) for raw in listing]
 
     def forget(self, spec: ServerSpec) -> None:

@@ -60,6 +60,14 @@ def test_listing_that_is_kept_already_is_not_written_again(manifests: ManifestCa
     assert len(manifests.read("key") or ()) == 1
 
 
+def test_hashes_of_listing_and_handshake_are_kept_with_it(manifests: ManifestCache) -> None:
+    for digest, handshake in [("ab", "cd"), ("", "cd"), ("ab", ""), ("", "")]:
+        assert manifests.write("key", LISTING, digest=digest, handshake=handshake)
+        found = manifests.recall("key")
+        assert found is not None
+        assert (found.digest, found.handshake) == (digest, handshake)
+
+
 def test_server_without_tools_is_known_to_have_none(manifests: ManifestCache) -> None:
     manifests.write("key", [])
     assert manifests.read("key") == []

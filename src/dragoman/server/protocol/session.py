@@ -8,6 +8,7 @@ plain, and is read as it came.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -102,6 +103,10 @@ class KnownProtocol(NamedTuple):
     discover: types.DiscoverResult | None = None
 
 
+def _hash_of(*texts: str | None) -> str:
+    return hashlib.sha256(repr(texts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
 def is_plain_result(raw: Mapping[str, Any], *, is_modern: bool = False) -> bool:
     """Return whether an answer is certainly valid and final: only text blocks, and perhaps an object."""
     for key, value in raw.items():
@@ -158,6 +163,8 @@ class Session:
         self.known_protocol = (
             KnownProtocol(version, session.discover_result) if modern else KnownProtocol("legacy")
         )
+        self.handshake = "" if modern else _hash_of(self.server_name, self.server_version)
+        """The hash of what the server said of itself in the older handshake."""
         self._options: CallOptions = {"headers": {MCP_PROTOCOL_VERSION_HEADER: version}}
         self._declared: dict[str, Any] = {
             types.PROTOCOL_VERSION_META_KEY: version,
