@@ -18,7 +18,7 @@ from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 from dragoman.config.profiles import profile_named
 from dragoman.diagnosis.doctor import diagnose
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
-from dragoman.events import DefinitionsChanged
+from dragoman.events import CallStarted, DefinitionsChanged
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
 from dragoman.gateway.questions import Questions
@@ -268,6 +268,60 @@ async def test_a_call_that_waited_while_its_tool_was_changed_is_not_sent() -> No
         assert (len(entered), server.calls) == (1, [])
 
 
+async def test_a_call_that_waited_for_its_turn_while_its_tool_was_changed_is_not_sent() -> None:
+    server, running, ends = files(), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def hold() -> str:
+        """Take the only turn."""
+        running.set()
+        await ends.wait()
+        return "held"
+
+    spec = server.spec(max_concurrency=1)
+    async with McpManager(Settings(servers=[spec]), cache=False) as mcp, asyncio.timeout(20):
+        await mcp.wait_ready()
+        first = asyncio.create_task(mcp.call("mcp_fs_hold"))
+        await running.wait()
+        events = mcp.events()
+        second = asyncio.create_task(mcp.call("mcp_fs_read", {"path": "a", "root": "/etc"}))
+        while not isinstance(await anext(events), CallStarted):
+            pass
+        await mcp.reload(Settings(servers=[spec.replace(tools={"read": FIND.replace(name="read")})]))
+        ends.set()
+        assert (await first).text == "held"
+        result = await second
+        assert isinstance(result.exception, CallDeniedError)
+        assert "was changed in the configuration during the call" in str(result.error)
+        assert [call.tool for call in server.calls] == ["hold"]
+
+
+async def test_tools_of_a_server_that_starts_again_are_changed_before_it_lists_them() -> None:
+    starts: list[asyncio.Event] = []
+
+    async def connect() -> None:
+        if starts:
+            starts[0].set()
+            await starts[1].wait()
+
+    server = files()
+    server._on_connect = connect
+    before = {"read": ToolTransform(arguments={"path": ArgumentTransform(name="file")})}
+    spec = server.spec(replacement="stop-first", tools=before)
+    async with McpManager(Settings(servers=[spec]), cache=False) as mcp, asyncio.timeout(20):
+        await mcp.wait_ready()
+        starts += [asyncio.Event(), asyncio.Event()]
+        reload = asyncio.create_task(
+            mcp.reload(Settings(servers=[spec.replace(tools=CHANGES, protocol="legacy")]))
+        )
+        await starts[0].wait()
+        assert [tool.own_name for tool in mcp.tools()] == ["open"]
+        call = asyncio.create_task(mcp.call("mcp_fs_open", {"note": "a"}))
+        starts[1].set()
+        await reload
+        assert (await call).text == "/srv/notes|a|0"
+
+
 async def test_a_second_start_shows_the_changed_tools_before_any_connection(
     server: Callable[..., ServerSpec],
 ) -> None:
@@ -426,11 +480,14 @@ async def test_a_client_of_the_gateway_has_the_claims_of_its_token_alone() -> No
             found = await asyncio.gather(
                 *(read(sub=name, tenant=f"t{number}", most=number) for number, name in enumerate("abcdef"))
             )
+            # 1 and true are equal in Python, and not in JSON.
+            assert "|a|1" in await read(sub="a", tenant="t", most=1)
             for number, name in enumerate("abcdef"):
                 assert f"/t{number}/{name}|a|{number}" in found[number]
             count = len(server.calls)
             denied = await read(sub="a", most=1)
             assert "the claim `tenant`" in denied
+            assert "does not fit" in await read(sub="a", tenant="t", most=True)
             wrong = await read(sub="a", tenant="t", most="all")
             assert "does not fit" in wrong
             assert "limit" not in wrong + denied

@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
     """Kept, so that its id is not reused."""
     variables: Sequence[str]
     claims: Sequence[str]
-    given: Sequence[object]
+    given: Sequence[str | None]
     """The values of these variables and claims."""
     values: Mapping[str, Any]
 
@@ -64,9 +64,11 @@ class TransformValues:
         claims = caller_claims()
         if claims is None:
             claims = {"sub": context.user} if context.user else {}
-        given = [expansion.env.get(name) for name in names[0]] + [claims.get(name) for name in names[1]]
+        # As texts: 1 and true are equal in Python.
+        said = [_text(claims.get(name)) for name in names[1]]
+        given = [*(expansion.env.get(name) for name in names[0]), *said]
         if known is None or known.given != given:
-            texts = {name: _text(claims[name]) for name in names[1] if claims.get(name) is not None}
+            texts = {name: text for name, text in zip(names[1], said, strict=True) if text is not None}
             found = _found(context, tool, values, expansion.replace(claims=texts))
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
@@ -123,8 +125,8 @@ def _references(values: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]
     return [name for text in texts for name in variables(text)], claims
 
 
-def _text(claim: object) -> str:
-    return claim if isinstance(claim, str) else json.dumps(claim)
+def _text(claim: object) -> str | None:
+    return claim if claim is None or isinstance(claim, str) else json.dumps(claim)
 
 
 def _found(

@@ -260,12 +260,19 @@ class _SpecWriter:
                 self._put(result, key.opposite, value=True)
             elif name == "auth":
                 self._put(result, name, self._table(name, value, mode=value.mode))
-            elif name == "tools" and (write := self._dialect.write_tools) is not None:
-                if (found := write(cast("dict[str, Any]", _as_json(value)))) is None:
-                    self._lose(name, f"a variable in a value cannot be written in {self._dialect.title}")
-                self._put(result, name, found)
+            elif name == "tools":
+                self._tools(result, cast("dict[str, Any]", _as_json(value)))
             elif name != "allowed_tools" or "*" not in value:
                 self._put(result, name, self._plain(name, value, key))
+
+    def _tools(self, result: dict[str, Any], tools: dict[str, Any]) -> None:
+        found = tools if self._dialect.write_tools is None else self._dialect.write_tools(tools)
+        if found is None:
+            self._lose("tools", f"a variable in a value cannot be written in {self._dialect.title}")
+        elif not self._has_null and _holds_null(found):
+            self._lose("tools", "TOML has no null, which is a value of an argument")
+        else:
+            self._put(result, "tools", found)
 
     def _table(self, field: str, of: Struct, **always: object) -> dict[str, Any]:
         """Return the keys of a table that are not their defaults; none if the dialect has no such table."""

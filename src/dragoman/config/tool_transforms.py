@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.templates import PLACES, VARIABLE, is_claim, references, to_template
 from dragoman.model import ArgumentTransform, ToolTransform
 from dragoman.model.keys import keys
-from dragoman.struct import UNSET
 from dragoman.suggest import suggest
 from dragoman.visible import is_visible
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dragoman.config.values import EntryReader
 
 FIELD = "tools"
+MAX_DEPTH = 50
+"""Deepest nesting of a value."""
 
 
 def read_transforms(value: object, dialect: Dialect, reader: EntryReader) -> dict[str, ToolTransform] | None:
@@ -114,8 +116,13 @@ def _check_visible(where: str, text: str, problem: Callable[[str], None]) -> Non
         problem(f"`{where}` has invisible characters")
 
 
-def _value(value: object, style: VariableSyntax, problem: Callable[[str], None]) -> Any:
+def _value(
+    value: object, style: VariableSyntax, problem: Callable[[str], None], depth: int = MAX_DEPTH
+) -> Any:
     """Return a value whose texts are templates, if it is JSON."""
+    if depth == 0:
+        problem(f"it is nested more than {MAX_DEPTH} levels deep")
+        return None
     if isinstance(value, str):
         text = to_template(value, style)
         for one in references(text):
@@ -126,12 +133,15 @@ def _value(value: object, style: VariableSyntax, problem: Callable[[str], None])
         return text
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return {name: _value(item, style, problem) for name, item in fields.items()}
+        return {name: _value(item, style, problem, depth - 1) for name, item in fields.items()}
     if isinstance(value, list):
-        return [_value(item, style, problem) for item in cast("list[object]", value)]
+        return [_value(item, style, problem, depth - 1) for item in cast("list[object]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        problem("it is not a number that JSON has")
+        return None
     if value is not None and not isinstance(value, bool | int | float):
         problem(f"expected a JSON value, not a {type(value).__name__}")
-        return UNSET
+        return None
     return value
 
 

@@ -18,7 +18,6 @@ from dragoman.struct import MutableStruct, Struct, field
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit, shown
 from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
 from dragoman.tools.registry import SLICE, Settled, finished, slices
-from dragoman.tools.transforms import unused_transforms
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -247,8 +246,11 @@ class ToolCatalog:
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         self._warn_of_empty(spec, len(listing) - len(rejected), exposed=len(tools))
-        for unused in unused_transforms(spec, listing) if listing else ():
-            self._warn_once(spec, unused)
+        if spec.tools and listing:
+            from dragoman.tools.transforms import unused_transforms
+
+            for unused in unused_transforms(spec, listing):
+                self._warn_once(spec, unused)
         if not is_current:
             return len(tools)
         if self._memory is not None and is_private:

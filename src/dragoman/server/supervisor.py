@@ -118,7 +118,8 @@ class Supervisor(ConnectionEvents):
         self.error: DragomanError | None = gate.refusal(spec) if spec.enabled else None
         """Why the server is not ready, or was not ready the last time."""
         self.adopt(spec)
-        self._expansion = expansion
+        self.expansion = expansion
+        """What its variables are looked up in."""
         self._answers = answers
         self._observer = observer
         self._slots = slots
@@ -211,11 +212,6 @@ class Supervisor(ConnectionEvents):
         rate = limits.calls_per_second
         self.bucket = TokenBucket(rate, limits.burst) if rate else None
         """The rate limit of calls, if there is one."""
-
-    @property
-    def expansion(self) -> ExpansionContext:
-        """What its variables are looked up in."""
-        return self._expansion
 
     @property
     def listing(self) -> Sequence[dict[str, Any]]:
@@ -658,8 +654,8 @@ class Supervisor(ConnectionEvents):
             if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
                 return
         transport, auth = await self._prepared()
-        self._downloading = "" if self._was_ready else await download_of(transport, self._expansion)
-        start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self._expansion.env))
+        self._downloading = "" if self._was_ready else await download_of(transport, self.expansion)
+        start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self.expansion.env))
         try:
             await self._serve(transport, auth, start)
         finally:
@@ -673,7 +669,7 @@ class Supervisor(ConnectionEvents):
             authorizer.asks_person = self._asks_person
         key = None
         if self._connections is not None:
-            key = await self._connections.key(self.spec, transport, self._expansion.env, self._handlers)
+            key = await self._connections.key(self.spec, transport, self.expansion.env, self._handlers)
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
@@ -686,7 +682,7 @@ class Supervisor(ConnectionEvents):
                 spec,
                 transport,
                 events=events,
-                env=copy_of(self._expansion.env),
+                env=copy_of(self.expansion.env),
                 known_protocol=self._known_protocol,
                 was_legacy=self._known_protocol is None and self.handshake != "",
                 slots=self._slots,
@@ -719,7 +715,7 @@ class Supervisor(ConnectionEvents):
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
         # Variables are read again for each connection.
-        expansion = self._expansion.replace(env=copy_of(self._expansion.env))
+        expansion = self.expansion.replace(env=copy_of(self.expansion.env))
         if input_ids(self.spec):
             expansion = expansion.replace(inputs=await asyncio.to_thread(self._answers))
         transport, auth = await prepare(self.spec, expansion, self._gate)

@@ -16,7 +16,6 @@ from dragoman.model import ToolDef
 from dragoman.struct import Struct
 from dragoman.tools.names import around_tool, is_exposed
 from dragoman.tools.schema.cost import is_plain
-from dragoman.tools.transforms import transformed
 from dragoman.trust.limits import Limits
 from dragoman.visible import is_visible
 
@@ -221,6 +220,9 @@ def shown(
     """Return the tools of a server as the spec shows them: changed, and without the hidden ones."""
     if not spec.tools:
         return tools
+    # Imported late: it needs the validator, and few servers have changes.
+    from dragoman.tools.transforms import transformed
+
     found = (
         transformed(tool, spec, template=template, make_func=make_func, on_refused=on_refused)
         for tool in tools

@@ -140,7 +140,7 @@ def sent_arguments(
             sent[name] = value
     if by.defaults:
         missing = {name: value for name, value in by.defaults.items() if name not in sent}
-        sent |= missing if value_of is None else value_of(missing)
+        sent |= missing if value_of is None or not missing else value_of(missing)
     if by.fixed:
         # Last, so that nothing else counts.
         sent |= by.fixed if value_of is None else value_of(by.fixed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests.behaviour.test_daemon import stop as stop_daemon
 from tests.unit.cli.program import SERVERS, dragoman
 
 from dragoman.config.skill import FOLDERS, skill_text
@@ -172,7 +173,7 @@ def test_every_command_in_it_works(home: Path) -> None:
         # The same once more, now by the daemon.
         assert "two words" in dragoman("call", "notes", "echo", "text=two words").stdout
     finally:
-        dragoman("daemon", "stop")
+        stop_daemon()
     found = json.loads(said[0])["found"][0]
     assert (found["server"], found["tool"]) == ("notes", "echo")
     assert json.loads(said[1])["servers"][0]["tools"]

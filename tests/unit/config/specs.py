@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from dragoman.config.dialects import NAMES, dialect
-from dragoman.model import ATTRIBUTION_KEYS, Auth, Http, ServerSpec, Sse, Stdio, Tls
+from dragoman.model import (
+    ATTRIBUTION_KEYS,
+    ArgumentTransform,
+    Auth,
+    Http,
+    ServerSpec,
+    Sse,
+    Stdio,
+    Tls,
+    ToolTransform,
+)
 
 WRITABLE = [name for name in NAMES if dialect(name).writes]
 
@@ -49,6 +59,33 @@ _HEADER = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_s
 _ENV_NAME = st.text("ABC_9", min_size=1, max_size=6)
 _DURATION = st.one_of(
     st.integers(1, 100_000).map(float), st.floats(0.001, 100_000, allow_nan=False).map(lambda x: round(x, 3))
+)
+
+
+_VALUES = st.recursive(
+    st.one_of(
+        st.booleans(),
+        st.integers(-9, 9),
+        st.just(0.5),
+        st.sampled_from(["", "a", "${TOKEN:-x}", "$${X}", "${claim:sub}", "$"]),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b c"]), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+_ARGUMENTS = st.one_of(
+    st.builds(ArgumentTransform, name=st.sampled_from(["new", "名"]), description=st.none() | st.just("D.")),
+    st.builds(ArgumentTransform, value=_VALUES),
+    st.builds(ArgumentTransform, default=_VALUES, hidden=st.booleans()),
+    st.just(ArgumentTransform(required=True)),
+)
+_TRANSFORMS = st.builds(
+    ToolTransform,
+    title=st.none() | st.just("T"),
+    description=st.just("About."),
+    hidden=st.booleans(),
+    arguments=st.dictionaries(st.sampled_from(["path", "a.b"]), _ARGUMENTS, max_size=2),
 )
 
 
@@ -107,6 +144,7 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         health_check_interval=st.one_of(st.none(), _DURATION),
         allowed_tools=st.one_of(st.none(), st.lists(st.sampled_from(["read", "w*", "*"]), max_size=2)),
         denied_tools=st.lists(st.sampled_from(["rm", "x_*"]), max_size=2),
+        tools=st.dictionaries(st.sampled_from(["read", "w.x", "搜索"]), _TRANSFORMS, max_size=2),
         max_concurrency=st.one_of(st.none(), st.integers(1, 9)),
         max_message_bytes=st.one_of(st.none(), st.integers(1, 10**9)),
         parallel=st.booleans(),

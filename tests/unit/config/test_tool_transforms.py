@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +42,13 @@ TOOLS: dict[str, Any] = {
 }
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def read(tools: object, of: Dialect = DRAGOMAN) -> tuple[ServerSpec | None, str]:
     specs, problems = read_entries({"s": {"command": "x", "tools": tools}}, of)
     return (specs[0] if specs else None), " ".join(map(str, problems))
@@ -68,6 +76,14 @@ def test_every_key_is_read_and_written_back() -> None:
     assert compile_schema(config_schema()).problems(document) == []
 
 
+def test_a_null_is_lost_in_toml_and_said() -> None:
+    written, losses = entry(good(TOOLS), DRAGOMAN, format="toml")
+    assert "tools" not in written
+    assert [str(loss) for loss in losses] == ["tools: TOML has no null, which is a value of an argument"]
+    rest = {"search": {**TOOLS["search"], "arguments": {}}}
+    assert entry(good(rest), DRAGOMAN, format="toml")[1] == []
+
+
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
@@ -88,6 +104,9 @@ def test_every_key_is_read_and_written_back() -> None:
         ({"t": {"arguments": {"a": {"required": True, "default": 2}}}}, "`required` is for"),
         ({"t": {"arguments": {"a": {"value": "${input:x}"}}}}, "only variables and claims"),
         ({"t": {"arguments": {"a": {"value": ["${command:ls}"]}}}}, "only variables and claims"),
+        ({"t": {"arguments": {"a": {"value": float("nan")}}}}, "not a number that JSON has"),
+        ({"t": {"arguments": {"a": {"value": date(2026, 1, 1)}}}}, "expected a JSON value, not a date"),
+        ({"t": {"arguments": {"a": {"value": nested(60)}}}}, "nested more than 50 levels deep"),
         ({"a": {"name": "c"}, "b": {"name": "c"}}, "two tools would be named `c`"),
     ],
 )
