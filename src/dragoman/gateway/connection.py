@@ -238,7 +238,7 @@ class ClientConnection:
         number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            with self._view.observer.asking(method, self, number) as meta:
+            with self.view.observer.asking(method, self, number) as meta:
                 given = dict(params)
                 if meta:
                     given["_meta"] = {**(given.get("_meta") or {}), **meta}
@@ -284,7 +284,7 @@ class ClientConnection:
     def end(self) -> None:
         """Cancel the requests of the client and the questions to it, and end its stream."""
         if not self.ended.is_set():
-            self._view.observer.session_ended(self)
+            self.view.observer.session_ended(self)
         self.ended.set()
         for running in list(self.running.values()):
             running.cancel()
