@@ -13,6 +13,8 @@ import re
 import select
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +94,10 @@ def no_process_or_descriptor_left(home: Path) -> Iterator[None]:
     assert not names, f"processes left behind: {names}"
     if len(open_descriptors()) > len(descriptors):
         gc.collect()
-    now = open_descriptors()
+    # The thread of watchfiles closes its descriptors after its owner has ended.
+    until = time.monotonic() + GRACE
+    while len(now := open_descriptors()) > len(descriptors) and time.monotonic() < until:
+        threading.Event().wait(0.01)
     new = [target for number, target in now.items() if descriptors.get(number) != target]
     assert len(now) <= len(descriptors), f"descriptors left open: {new}"
 

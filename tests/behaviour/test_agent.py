@@ -135,6 +135,20 @@ async def test_the_start_connects_all_servers_at_the_same_time(monkeypatch: pyte
             assert (await agent.run("go")).text == "hi"
 
 
+@pytest.mark.requirement("excel-2.1")
+async def test_the_start_waits_for_every_server_and_not_only_for_the_first() -> None:
+    async def after_the_first() -> None:
+        await manager.wait_ready(["first"])
+        for _ in range(100):  # A start that waits for the first only goes on meanwhile.
+            await asyncio.sleep(0)
+
+    servers = [ScriptedServer("first"), ScriptedServer("second", on_connect=after_the_first)]
+    manager = McpManager([server.spec() for server in servers], cache=False)
+    with anyio.fail_after(20):
+        async with AgentEngine(ScriptedProvider(["hi"]), manager):
+            assert {status.state for status in manager.status().values()} == {"ready"}
+
+
 @pytest.mark.requirement("otter-call.failed")
 @pytest.mark.requirement("otter-p0.timeout")
 @pytest.mark.requirement("legal-call.timeout")
