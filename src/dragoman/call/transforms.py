@@ -85,7 +85,7 @@ def complete(context: CallContext, tool: ToolDef, arguments: Mapping[str, Any]) 
     """
     by = tool.transform
     supervisor = context.supervisors.get(tool.server)
-    if by is None or not by.has_references or supervisor is None:
+    if by is None or not by.references or supervisor is None:
         return sent_arguments(tool, arguments)
     expansion = supervisor.expansion
 
@@ -98,7 +98,7 @@ def complete(context: CallContext, tool: ToolDef, arguments: Mapping[str, Any]) 
 def as_written(tool: ToolDef, shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with references that the configuration adds to a call, as they are written there."""
     by = tool.transform
-    if by is None or not by.has_references:
+    if by is None or not by.references:
         return {}
     given = {by.renamed.get(name, name) for name in shown}
     return {**{name: value for name, value in by.defaults.items() if name not in given}, **by.fixed}

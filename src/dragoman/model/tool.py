@@ -139,8 +139,8 @@ class AppliedTransform(Struct, kw_only=True):
     """What is always sent, by the server's names."""
     defaults: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """What is sent where a caller gives nothing, by the server's names."""
-    has_references: bool = False
-    """Whether a value has a `${…}`."""
+    references: frozenset[str] = frozenset()
+    """The arguments whose value has a `${…}`, by the server's names."""
     values: Annotated[JsonObject, HIDDEN] = field(default_factory=dict[str, Any])
     """The schema of the values."""
 

@@ -102,7 +102,7 @@ def transformed(
             closed=schema.closed,
             fixed=schema.fixed,
             defaults=schema.defaults,
-            has_references=_has_reference([schema.fixed, schema.defaults]),
+            references=frozenset(name for name, value in schema.given.items() if _has_reference(value)),
             values=schema.values,
         ),
     )
@@ -140,10 +140,10 @@ def sent_arguments(
             sent[name] = value
     if by.defaults:
         missing = {name: value for name, value in by.defaults.items() if name not in sent}
-        sent |= missing if value_of is None or not missing else value_of(missing)
+        sent |= missing if value_of is None or by.references.isdisjoint(missing) else value_of(missing)
     if by.fixed:
         # Last, so that nothing else counts.
-        sent |= by.fixed if value_of is None else value_of(by.fixed)
+        sent |= by.fixed if value_of is None or by.references.isdisjoint(by.fixed) else value_of(by.fixed)
     return sent
 
 
@@ -204,9 +204,14 @@ class _Schema(MutableStruct):
         if isinstance(self.original.get("dependentRequired"), dict):
             self.shown["dependentRequired"] = self._dependencies(names)
 
+    @property
+    def given(self) -> JsonObject:
+        """The values of the configuration, by the server's names."""
+        return {**self.fixed, **self.defaults}
+
     def _check_values(self, properties: Mapping[str, Any]) -> None:
         """Make the schema of the configuration's values, and check those that are known now."""
-        given = {**self.fixed, **self.defaults}
+        given = self.given
         if not given:
             return
         kept = {word: self.original[word] for word in _KEPT if word in self.original}

@@ -112,7 +112,7 @@ def test_the_default_of_a_variable_is_not_shown() -> None:
     assert "default" not in found.input_schema["properties"]["a"]
     assert "TOKEN" not in repr(found)
     assert found.transform is not None
-    assert found.transform.has_references
+    assert found.transform.references == {"a"}
 
 
 def test_two_names_can_be_swapped() -> None:
