@@ -50,6 +50,12 @@ ELSEWHERE = {
     "serve --http 8000": 'behaviour/test_gateway.py::"--http"',
     "map TOOL rows.csv --out results.csv": 'unit/cli/commands/test_map.py::"--out", "out.csv"',
     "trust pin {}{}": 'behaviour/test_cli_pins.py::"trust", "pin"',
+    "approvals": 'unit/cli/commands/test_approvals.py::dragoman("approvals")',
+    "approvals show {}": 'unit/cli/commands/test_approvals.py::"approvals", "show"',
+    "approvals show {}{}": 'unit/cli/commands/test_approvals.py::"approvals", "show"',
+    "approvals approve {}{}": 'unit/cli/commands/test_approvals.py::"approvals", "approve"',
+    "approvals deny {}{}": 'unit/cli/commands/test_approvals.py::"approvals", "deny"',
+    "web": 'unit/cli/commands/test_web.py::"web"',
     "completion bash": "unit/cli/test_completing.py::bash",
     "completion powershell | Out-String | Invoke-Expression": "unit/cli/test_completing.py::powershell",
     "completion powershell | Out-String | Invoke-Expression # in $PROFILE": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,8 @@ def list_(options: Options, user: str, *, everything: bool) -> None:
         output.say("Nothing waits for an answer.")
     for one in found:
         output.say(_line(one))
-    if any(one.state == "pending" for one in found):
-        output.note("Look at one, then answer: dragoman approvals show ID, approve ID, deny ID")
+    if waiting := [one for one in found if one.state == "pending"]:
+        output.note(f"Look at one: dragoman approvals show {waiting[0].id}{_of(user)}")
 
 
 @approvals.command()
@@ -82,6 +83,9 @@ def show(options: Options, identifier: str, user: str) -> None:
     with InboxStore(user=user) as store:
         entry = store.get(identifier)
     _say(options, entry)
+    if entry.state == "pending" and not options.json:
+        output.note(f"Let it go on: dragoman approvals approve {entry.id}{_of(user)}")
+        output.note(f"Or deny it: dragoman approvals deny {entry.id}{_of(user)}")
 
 
 @approvals.command()
@@ -155,6 +159,10 @@ def _say(options: Options, entry: PendingApproval) -> None:
         where = output.shorten_path(one.file)
         before = f", before line {one.before.rpartition(':')[2]}" if one.before else ""
         output.say(f"  --always {one.covers} adds to {where}{before}:\n    {one.text}")
+
+
+def _of(user: str) -> str:
+    return f" --user {shlex.quote(user)}" if user else ""
 
 
 def _field(label: str, text: str) -> None:

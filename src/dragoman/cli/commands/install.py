@@ -54,7 +54,7 @@ class UndoReport(Report, kw_only=True):
     """The app's files that are as they were before."""
 
 
-class SkillRow(Report, kw_only=True):
+class SkillFileRow(Report, kw_only=True):
     """One file of the skill."""
 
     agents: Sequence[str]
@@ -66,7 +66,7 @@ class SkillRow(Report, kw_only=True):
 class SkillReport(Report, kw_only=True):
     """`dragoman install --skill --json`."""
 
-    files: Sequence[SkillRow]
+    files: Sequence[SkillFileRow]
 
 
 @click.command()
@@ -157,7 +157,7 @@ def _install_skill(options: Options, agents: Sequence[str], *, undoes: bool) -> 
     else:
         text = skill.skill_text(_program(), options.load())
         found = skill.write_skill(agents or skill.agents_here(), text)
-    rows = [SkillRow(agents=one.agents, file=str(one.path), outcome=one.outcome) for one in found]
+    rows = [SkillFileRow(agents=one.agents, file=str(one.path), outcome=one.outcome) for one in found]
     lines = [f"{row.outcome}: {output.shorten_path(row.file)} {_listed(row.agents)}".rstrip() for row in rows]
     if rows and not undoes:
         lines.append("undo: dragoman install --skill --undo")
