@@ -707,8 +707,11 @@ async def test_users_that_nothing_refers_to_are_forgotten_once_they_are_disconne
         for number in range(12):
             user = f"user-{number}"
             assert said(await mcp.as_user(user, auth=user).call("mcp_legacy_who", WHO))["token"] == user
-        gc.collect()
-        assert len(mcp.users()) <= 4
+
+        with anyio.fail_after(20):
+            while len(mcp.users()) > 4:  # What they have listed is written a moment after their end.
+                await anyio.lowlevel.checkpoint()
+                gc.collect()
         assert server.most <= 3
 
 
