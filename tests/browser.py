@@ -25,6 +25,8 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--disable-extensions", "--mute-audio", "--remote-debugging-port=0"),
     *("--disable-features=Translate,OptimizationHints,MediaRouter", "--no-default-browser-check"),
+    # A test opens more than 200 addresses in ten seconds, which the browser would ignore.
+    "--disable-ipc-flooding-protection",
 )
 
 
