@@ -139,7 +139,7 @@ class InboxStore:
         Raises:
             ApprovalError: It is unknown.
         """
-        if self.path.exists():
+        if identifier.isascii() and self.path.exists():
             with self._changing() as db:
                 self._sweep(db)
                 if found := self._read(db, " WHERE id = ?", identifier):
@@ -170,7 +170,7 @@ class InboxStore:
         Raises:
             ApprovalError: It is unknown, or was decided already: the error names by whom.
         """
-        if not self.path.exists():
+        if not (identifier.isascii() and self.path.exists()):
             raise _unknown(identifier)
         with self._changing() as db:
             self._sweep(db)
@@ -190,7 +190,7 @@ class InboxStore:
                 known = ", ".join(f"`{one.covers}`" for one in entry.always)
                 raise ApprovalError(msg, hint=f"it has {known}" if known else "answer it without a rule")
             state: ApprovalState = "approved" if allow is True else "denied"
-            given = (state, time.time(), by, always, identifier)
+            given = (state, time.time(), _storable(by), always, identifier)
             db.execute(f"{_DECIDE}, remembered = ? WHERE id = ? AND state = 'pending'", given)
             return entry.replace(state=state, answered_at=given[1], answered_by=by, remembered=always)
 
@@ -215,7 +215,9 @@ class InboxStore:
             self._own()
             self._sweep(db)
             where = " WHERE subject = ? AND owner = '' AND state IN ('pending', 'approved', 'denied')"
-            if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject):
+            # An answer is for the call that paused, not for one that happens to be the same days later.
+            where += " AND expires_at > ?"
+            if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject, time.time()):
                 db.execute("UPDATE entries SET owner = ? WHERE id = ?", (self._owner, paused[0].id))
                 self._resumed.add(paused[0].id)
                 return paused[0]
@@ -318,7 +320,7 @@ class InboxStore:
                     db.execute("ROLLBACK")
                     raise
                 db.execute("COMMIT")
-            except sqlite3.Error as exc:
+            except (sqlite3.Error, OSError) as exc:
                 if self._connection is not None and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 msg = f"the inbox {self.path} cannot be used: {exc}"
@@ -418,7 +420,11 @@ class InboxStore:
 
     def _read(self, db: sqlite3.Connection, where: str, *values: object) -> list[PendingApproval]:
         rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM entries{where}", values).fetchall()  # noqa: S608 -- our own texts
-        return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        try:
+            return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        except (ValueError, RecursionError) as exc:  # msgspec's errors are of `ValueError` too
+            msg = f"the inbox {self.path} cannot be used: an entry cannot be read"
+            raise DragomanError(msg, hint="it is damaged: move it away") from exc
 
 
 def inbox_of_code(code: str) -> InboxStore:
