@@ -106,6 +106,8 @@ class InboxStore:
         self._resumed: set[str] = set()
         """The entries that were taken over from a paused caller."""
         self._pruned = 0.0
+        self.waited = 0.0
+        """Of the seconds that a transaction waits for others, how many have passed already."""
 
     def __enter__(self) -> Self:
         return self
@@ -308,6 +310,7 @@ class InboxStore:
         with self._lock:
             try:
                 db = self._open()
+                db.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
                 db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 db.execute("BEGIN IMMEDIATE")
                 try:
@@ -326,6 +329,10 @@ class InboxStore:
                 msg = f"the inbox {self.path} cannot be used: {exc}"
                 raise DragomanError(msg, hint="check its permissions; move it away if it is damaged") from exc
 
+    @property
+    def _patience(self) -> float:
+        return max(0.0, BUSY_SECONDS - self.waited)
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
@@ -334,15 +341,15 @@ class InboxStore:
         # Before anything is written; SQLite gives its journals the mode of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
         )
         try:
             self.path.chmod(0o600)
             if _version(connection, self.path) < VERSION:
                 # Many processes may be the first: SQLite does not wait to change the kind of the journal.
-                with FileLock(self.folder / ".inbox.sqlite3.guard", timeout=BUSY_SECONDS, mode=0o600):
+                with FileLock(self.folder / ".inbox.sqlite3.guard", timeout=self._patience, mode=0o600):
                     if _version(connection, self.path) < VERSION:
-                        _create_schema(connection)
+                        _create_schema(connection, self._patience)
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
             # What is removed is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
@@ -470,8 +477,8 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return found
 
 
-def _create_schema(connection: sqlite3.Connection) -> None:
-    until = time.monotonic() + BUSY_SECONDS
+def _create_schema(connection: sqlite3.Connection, seconds: float) -> None:
+    until = time.monotonic() + seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -16,6 +16,7 @@ from dragoman.errors import ApprovalError, DragomanError
 from dragoman.model import AlwaysRule, ApprovalCaller, PendingApproval
 from dragoman.storage import inbox
 from dragoman.storage.inbox import InboxStore
+from dragoman.storage.inbox_watch import InboxWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,6 +279,26 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, asker: InboxStore) -
     asker.path.write_bytes(b"no database at all, but a long text" * 100)
     with pytest.raises(DragomanError, match="cannot be used"):
         asker.ask(entry(), "s")
+
+
+def test_calls_wait_together_for_a_file_that_is_locked(
+    asker: InboxStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker.ask(entry(), "s")
+    monkeypatch.setattr(inbox, "BUSY_SECONDS", 0.5)
+    watch = InboxWatch()
+    locking = sqlite3.connect(asker.path, isolation_level=None)
+    locking.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    jobs = [watch.run(asker.folder, lambda store: store.ask(entry(), "s")) for _ in range(40)]
+    for job in jobs:
+        with pytest.raises(DragomanError, match="locked"):
+            job.result()
+    assert time.monotonic() - began < 40 * 0.5 / 2
+    locking.execute("ROLLBACK")
+    locking.close()
+    again = watch.run(asker.folder, lambda store: store.ask(entry(), "s")).result()
+    assert again.state == "pending"
 
 
 def test_many_may_be_the_first_to_open_it(tmp_path: Path) -> None:
