@@ -186,6 +186,8 @@ class ConsoleApp:
         session = self.sessions.find(cookie, http.headers.get(KEY_HEADER, ""))
         if words == ["session"] and http.method == "DELETE":
             self.sessions.close(session)
+            for desk, _ in self._desks.values():
+                desk.feed.wake()
             response = _json({"ended": True})
             response.delete_cookie(
                 _cookie_name(http.scope), path=f"{self._prefix}/", httponly=True, samesite="strict"

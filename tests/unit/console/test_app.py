@@ -207,6 +207,21 @@ async def test_after_the_log_out_nothing_works() -> None:
         assert response.status_code == 401
 
 
+async def test_the_log_out_ends_streams_at_once_even_if_nothing_happens() -> None:
+    async with visiting() as page:
+        session = page.app.sessions.find(page.client.cookies[NAME], page.key)
+        streams = [page.app._events(session, "x") for _ in range(3)]
+        for stream in streams:
+            assert b"resync" in await anext(stream)
+        ends = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await asyncio.sleep(0)
+        await page.ask("DELETE", "api/session")
+        async with asyncio.timeout(5):
+            for end in ends:
+                with pytest.raises(StopAsyncIteration):
+                    await end
+
+
 async def test_guessing_ends_after_some_tries() -> None:
     async with visiting() as page:
         codes = [(await page.enter(f"guess-{number}")).status_code for number in range(25)]
