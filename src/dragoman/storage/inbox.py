@@ -31,7 +31,7 @@ from dragoman.model import PendingApproval
 from dragoman.storage.files import data_folder, private_folder, user_data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -156,6 +156,7 @@ class InboxStore:
         by: str,
         always: Always | None = None,
         code: str | None = None,
+        write: Callable[[PendingApproval], bool] = lambda _: True,
     ) -> PendingApproval:
         """Answer an entry that waits.
 
@@ -165,6 +166,7 @@ class InboxStore:
             by: Who answers.
             always: Which of its rules the caller shall follow from now on; the caller writes none.
             code: The code that the user's webhook was given, where the answer needs one.
+            write: Writes the rule, if this answer is the first; if it returns False, the caller follows none.
 
         Returns:
             The entry as it was shown, with the answer; only here it still has its arguments.
@@ -191,6 +193,8 @@ class InboxStore:
                 msg = f"`{identifier}` has no rule that covers `{always}`"
                 known = ", ".join(f"`{one.covers}`" for one in entry.always)
                 raise ApprovalError(msg, hint=f"it has {known}" if known else "answer it without a rule")
+            if always is not None and not write(entry):
+                always = None
             state: ApprovalState = "approved" if allow is True else "denied"
             given = (state, time.time(), _storable(by), always, identifier)
             db.execute(f"{_DECIDE}, remembered = ? WHERE id = ? AND state = 'pending'", given)
