@@ -253,7 +253,11 @@ class Inbox:
 
     async def _noted(self, entry: PendingApproval) -> PendingApproval:
         """Keep only what was approved, and say what became of the call."""
-        await self._stop_telling(entry.id)
+        try:
+            await self._stop_telling(entry.id)
+        except BaseException:
+            await self._give_up(entry)  # The caller has gone: nobody claims it any more.
+            raise
         if entry.state != "approved":
             await self._run(lambda _: self._watch.release(self._folder, entry.id))
         self._publish(ApprovalAnswered(server=entry.server, approval=entry))

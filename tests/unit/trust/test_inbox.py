@@ -124,6 +124,33 @@ async def test_nested_arguments_are_shown_whole(bench: Bench) -> None:
     await refused(call)
 
 
+async def test_a_caller_that_goes_at_the_moment_of_the_yes_leaves_nothing_approved(bench: Bench) -> None:
+    ending, ended = asyncio.Event(), asyncio.Event()
+
+    async def notify(_: PendingApproval, __: str) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ending.set()
+            await ended.wait()
+            raise
+
+    async def opened() -> Inbox:
+        return Inbox(publish=bench.events.put_nowait, notify=lambda: notify)
+
+    call = asyncio.create_task(permit(Gate(policy=ASK, inbox=opened, uses_inbox=True)))
+    asked = await bench.requested()
+    bench.store.answer(asked.id, allow=True, by="ann")
+    async with asyncio.timeout(PATIENCE):
+        await ending.wait()
+    call.cancel()
+    ended.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert bench.store.get(asked.id).state == "abandoned"
+    assert (await bench.ended()).state == "abandoned"
+
+
 async def test_a_no_of_another_program_denies_and_withdraws_the_question(bench: Bench) -> None:
     cancelled: list[str] = []
     call = asyncio.create_task(permit(bench.gate(approval=never(cancelled))))
