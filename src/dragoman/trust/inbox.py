@@ -173,7 +173,10 @@ class Inbox:
             task.add_done_callback(lambda _: self._telling.pop(entry.id, None))
         self._open.add(decided)
         try:
-            found = await self._first_answer(entry, decided, handler=handler, report=report)
+            left = max(
+                0.0, min(seconds, entry.expires_at - time.time())
+            )  # Whatever the clock says meanwhile.
+            found = await self._first_answer(entry, decided, left=left, handler=handler, report=report)
         except CallDeniedError:
             await self._run(lambda store: self._pause(store, entry.id))
             raise
@@ -213,10 +216,11 @@ class Inbox:
         entry: PendingApproval,
         decided: asyncio.Future[PendingApproval],
         *,
+        left: float,
         handler: Callable[[], Awaitable[bool | None]] | None,
         report: ProgressHandler | None,
     ) -> PendingApproval:
-        until = time.monotonic() + max(0.0, entry.expires_at - time.time())
+        until = time.monotonic() + left
         asked = None if handler is None else asyncio.ensure_future(handler())
         turns = 0
         try:
