@@ -17,6 +17,7 @@ from tests.warm import interpreter
 from dragoman import McpManager, ServerSpec, Stdio, ToolUnavailableError, UnknownToolError
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.errors import BulkError
+from dragoman.model import CallRequest, Handlers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -168,6 +169,26 @@ async def test_a_call_of_a_tool_that_is_safe_to_repeat_is_repeated(
         report = await mcp.map("mcp_rows_look", given, concurrency=1).wait()
     assert (report.ok, report.unknown) == (3, 0)
     assert noted(notes)["die b"] == 2
+
+
+@pytest.mark.parametrize("by_map", [True, False])
+async def test_one_yes_is_for_one_run_even_of_a_tool_that_is_safe_to_repeat(
+    rowwise: Callable[..., ServerSpec], notes: Path, *, by_map: bool
+) -> None:
+    asked: list[str] = []
+
+    def yes(question: CallRequest) -> bool:
+        asked.append(question.tool)
+        return True
+
+    spec, policy = rowwise(trust_annotations=True), [{"action": "ask", "tool": "look"}]
+    async with McpManager([spec], policy=policy, handlers=Handlers(approval=yes)) as mcp:
+        await mcp.wait_ready()
+        if by_map:
+            await mcp.map("mcp_rows_look", [{"text": "die b"}], concurrency=1).wait()
+        else:
+            assert not (await mcp.call("mcp_rows_look", {"text": "die b"})).success
+    assert noted(notes)["die b"] == len(asked)
 
 
 KILLED = """

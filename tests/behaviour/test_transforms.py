@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.unit.cli.program import dragoman
+from tests.unit.console.visiting import Visitor
 from tests.unit.gateway.test_app import AUDIENCE, TOKEN, Issuer, client_of, post
 
 from dragoman.config.profiles import profile_named
+from dragoman.console.app import ConsoleApp
 from dragoman.diagnosis.doctor import diagnose
 from dragoman.errors import CallDeniedError, InvalidArgumentsError, UnknownToolError
 from dragoman.events import CallStarted, DefinitionsChanged
@@ -493,6 +496,26 @@ async def test_a_client_of_the_gateway_has_the_claims_of_its_token_alone() -> No
             assert "limit" not in wrong + denied
             assert "root" not in wrong + denied
             assert len(server.calls) == count
+
+
+async def test_a_user_of_the_console_has_the_claims_of_the_token_too() -> None:
+    issuer, server = Issuer(), files()
+    rules = {
+        "read": ToolTransform(arguments={"root": ArgumentTransform(value="/${claim:team}/${claim:sub}")})
+    }
+    async with issuer.running():
+        verifier = JwtVerifier(issuer.url, audience=AUDIENCE, user_claim="email")
+        mcp = McpManager([server.spec(tools=rules)], cache=False)
+        app = asgi_app(mcp, verifier=verifier)
+        app.console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+        async with client_of(app) as client:
+            client.base_url = httpx2.URL("http://127.0.0.1/console/")
+            page = Visitor(app.console, client)
+            token = issuer.token(sub="no. 7", email="ada@example.com", team="red")
+            assert (await page.enter(token)).status_code == 200
+            await mcp.as_user("ada@example.com").wait_ready()
+            result = (await page.call("mcp_fs_read", '{"path": "a"}'))[-1]["result"]
+            assert result["text"].startswith("/red/no. 7|a|"), result
 
 
 async def test_the_person_at_a_client_of_the_gateway_sees_nothing_that_is_kept_from_it() -> None:

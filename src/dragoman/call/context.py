@@ -131,6 +131,7 @@ class Call:
     """One call in progress."""
 
     __slots__ = (
+        "approved",
         "arguments",
         "began",
         "changes",
@@ -171,6 +172,8 @@ class Call:
         self.shown: dict[str, Any] | None = None
         """The same as the caller knows them, if the configuration of the server changes them."""
         self.changes: Sequence[ArgumentChange] = ()
+        self.approved = False
+        """Whether a person has said yes to it."""
         self.traffic = Traffic()
         self.waited = 0.0
         """How long it waited until its tool was known."""

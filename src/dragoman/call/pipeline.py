@@ -263,6 +263,7 @@ async def _permit(
     asks = context.while_asking is not None and context.gate.asks(tool, judged, **how)
     async with context.while_asking() if asks and context.while_asking is not None else nullcontext():
         asked = await context.gate.permit(tool, judged, written=written, report=call.on_progress, **how)
+    call.approved = asked
     if asked and context.registry.get(tool.name) != tool:
         raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged
@@ -405,7 +406,7 @@ async def _send(context: CallContext, tool: ToolDef, call: Call, arguments: dict
                 msg, seconds=seconds, tool=tool.name, server=tool.server, hint="try again, or another way"
             ) from exc
         except ServerError as exc:
-            pause = pause_before_retry(exc, tool, supervisor.spec)
+            pause = pause_before_retry(exc, tool, supervisor.spec, approved=call.approved)
             if pause is None and isinstance(exc, ServerNotReadyError) and call.forwarded is not None:
                 # An agent is better told at once; the client of a gateway does not see that a server is gone.
                 pause = pause_of_gateway(exc, tool, supervisor.spec)
@@ -424,19 +425,21 @@ def _rounds(mode: CallMode) -> RoundOptions:
     return RoundOptions(pauses=mode.pauses, responses=paused.answers, state=paused.state)
 
 
-def pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> float | None:
+def pause_before_retry(
+    exc: ServerError, tool: ToolDef, spec: ServerSpec, *, approved: bool = False
+) -> float | None:
     """Return how long to wait before a retry; `None` if a retry is unsafe or pointless.
 
     A retry is safe if the call certainly did not run: it was never sent, or the server refused it. A call
     that may have run is repeated only if the tool declares itself read-only or idempotent and the spec trusts
-    these annotations.
+    these annotations. One that a person has approved is repeated by nobody: the yes was for one call.
     """
     if isinstance(exc, HttpStatusError):
         return (exc.retry_after or RETRY_PAUSE) if exc.status in RETRIED_STATUSES else None
     if not isinstance(exc, ConnectionLostError):
         return None
     harmless = tool.annotations.get("readOnlyHint") is True or tool.annotations.get("idempotentHint") is True
-    return 0.0 if not exc.may_have_run or (spec.trust_annotations and harmless) else None
+    return 0.0 if not exc.may_have_run or (spec.trust_annotations and harmless and not approved) else None
 
 
 def pause_of_gateway(exc: ServerNotReadyError, tool: ToolDef, spec: ServerSpec) -> float | None:

@@ -157,12 +157,19 @@ def answer_pending(
         ApprovalError: The entry is unknown, or was decided already; nothing is written.
         ConfigError: The rule cannot be written. The answer counts.
     """
-    entry = store.answer(identifier, allow=allow, by=by, always=always)
-    for one in entry.always:
-        if one.covers == always:
-            try:
-                add_rule(target_at(Path(one.file), "dragoman", ""), one.rule, before=one.asking or None)
-            except ConfigError as exc:
-                msg = f"`{identifier}` is approved, but the rule was not written: {exc.message}"
-                raise ConfigError(msg, source=exc.source, hint=exc.hint) from exc
+    failed: list[ConfigError] = []
+
+    def write(entry: PendingApproval) -> bool:
+        (one,) = (one for one in entry.always if one.covers == always)
+        try:
+            add_rule(target_at(Path(one.file), "dragoman", ""), one.rule, before=one.asking or None)
+        except ConfigError as exc:
+            failed.append(exc)
+        return not failed
+
+    # Inside the answer: whoever waits for it follows the rule only if it stands in the file.
+    entry = store.answer(identifier, allow=allow, by=by, always=always, write=write)
+    for exc in failed:
+        msg = f"`{identifier}` is approved, but the rule was not written: {exc.message}"
+        raise ConfigError(msg, source=exc.source, hint=exc.hint) from exc
     return entry

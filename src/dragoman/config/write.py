@@ -244,7 +244,9 @@ def add_rule(target: Target, rule: Mapping[str, Any], *, before: Mapping[str, An
             if before not in listed:
                 msg = "the rule that asks is not there any more"
                 raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint="answer again")
-            changed = edit.insert(document, (*place, listed.index(before)), dict(rule))
+            number = listed.index(before)
+            _check_overtakes_none(rule, listed[number:], source=str(target.path), pointer=dotted(place))
+            changed = edit.insert(document, (*place, number), dict(rule))
         elif isinstance(rules, list):
             changed = edit.put(document, (*place, len(cast("list[Any]", rules))), dict(rule))
         elif rules is None and isinstance(policy, dict):
@@ -257,6 +259,22 @@ def add_rule(target: Target, rule: Mapping[str, Any], *, before: Mapping[str, An
         return changed
 
     apply(target, change)
+
+
+def _check_overtakes_none(
+    rule: Mapping[str, Any], later: Sequence[Any], *, source: str, pointer: str
+) -> None:
+    """Check that no rule that denies comes too late because of one about more than single arguments.
+
+    The file may have another such rule since the person was shown what would be written.
+
+    Raises:
+        ConfigError: One would.
+    """
+    denies = any(isinstance(one, dict) and cast("Any", one).get("action") == "deny" for one in later)
+    if denies and rule.get("other_arguments") is not False:
+        msg = "a rule that denies would come too late: it is after the rule that asks"
+        raise ConfigError(msg, source=source, pointer=pointer, hint="move it before the rule that asks")
 
 
 def change_values(target: Target, name: str, pointer: str, values: Mapping[str, Any]) -> bool:

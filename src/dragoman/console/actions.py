@@ -159,11 +159,12 @@ class Actions:
         """Answer a call that waits in the inbox; with `always`, the rule that was shown is written too.
 
         Raises:
-            DragomanError: The visitor has no inbox, or may not write rules; or as `mcp.trust.answer`.
+            DragomanError: The visitor has no inbox, or may only deny; or as `mcp.trust.answer`.
         """
-        if not self._desk.has_inbox or (always is not None and not self._desk.is_operator):
+        # The token of a client is held by the program that makes the calls: it must not approve them itself.
+        if not self._desk.has_inbox or ((allow or always is not None) and not self._desk.is_operator):
             msg = "only the operator of the program can do this"
-            raise DragomanError(msg, hint="use the link that the program printed")
+            raise DragomanError(msg, hint="answer with `dragoman approvals`, or by the webhook")
         found = await self._desk.mcp.trust.answer(identifier, allow=allow, always=always, by="the console")
         return {"state": found.state, "answered_by": shown(found.answered_by)}
 

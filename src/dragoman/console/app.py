@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from dragoman.console.actions import Actions
 from dragoman.console.desk import Desk, json_text
 from dragoman.console.sessions import Sessions
-from dragoman.console.tool_call import read_arguments, stream_call
+from dragoman.console.tool_call import Call, read_arguments, stream_call
 from dragoman.errors import DragomanError, UnknownServerError, UnknownToolError
 from dragoman.gateway.auth import MAX_TOKEN_CHARS, Refused
 from dragoman.gateway.http import GatewayRequest, RefusedError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from dragoman.console.sessions import Session
-    from dragoman.gateway.app import Guard
+    from dragoman.gateway.app import Entered, Guard
     from dragoman.manager.manager import McpManager
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -65,7 +65,7 @@ HEADERS = {
 class Entrance(Protocol):
     """Lets the clients of a gateway in by their tokens."""
 
-    def enter(self, token: str) -> AbstractAsyncContextManager[tuple[str, McpManager]]:
+    def enter(self, token: str) -> AbstractAsyncContextManager[Entered]:
         """Check a token; give who it stands for, and their manager, while a request is in progress.
 
         Raises:
@@ -80,6 +80,8 @@ class Visit(Struct, kw_only=True):
     session: Session
     desk: Desk
     actions: Actions
+    claims: Mapping[str, Any] | None = None
+    """What the token of the visitor says about them."""
 
 
 class ConsoleApp:
@@ -184,6 +186,8 @@ class ConsoleApp:
         session = self.sessions.find(cookie, http.headers.get(KEY_HEADER, ""))
         if words == ["session"] and http.method == "DELETE":
             self.sessions.close(session)
+            for desk, _ in self._desks.values():
+                desk.feed.wake()
             response = _json({"ended": True})
             response.delete_cookie(
                 _cookie_name(http.scope), path=f"{self._prefix}/", httponly=True, samesite="strict"
@@ -222,7 +226,8 @@ class ConsoleApp:
 
     async def _log_in(self, http: GatewayRequest) -> Response:
         token = (await _body(http)).get("token")
-        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN_CHARS:
+        # What no header can hold is no token.
+        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN_CHARS or not token.isprintable():
             raise Refused(401, "no token")
         user, kept = "", None
         if not self.sessions.redeem(token):
@@ -232,8 +237,8 @@ class ConsoleApp:
                 self.sessions.note_wrong()
                 raise Refused(401, "this link was used already, or is too old")
             try:
-                async with self._entrance.enter(token) as (user, _):
-                    kept = token
+                async with self._entrance.enter(token) as entered:
+                    user, kept = entered.user, token
             except Refused:
                 self.sessions.note_wrong()
                 raise
@@ -257,13 +262,23 @@ class ConsoleApp:
             # The token is checked with every request: one that was withdrawn is out with the next.
             async with AsyncExitStack() as stack:
                 try:
-                    _, mcp = await stack.enter_async_context(self._entrance.enter(session.token or ""))
+                    entered = await stack.enter_async_context(self._entrance.enter(session.token or ""))
                 except Refused as exc:
                     if exc.status not in (401, 403):
                         raise
                     self.sessions.close(session)
                     raise Refused(401, exc.reason) from exc
-                yield self._visit(mcp, session)
+                yield self._visit(entered.mcp, session).replace(claims=entered.claims)
+
+    async def _is_in(self, session: Session) -> bool:
+        """Return whether a visitor would still be let in: the session is open, the token still valid."""
+        if not self.sessions.is_open(session):
+            return False
+        try:
+            async with self._enter(session):
+                return True
+        except Refused:
+            return False
 
     def _visit(self, mcp: McpManager, session: Session) -> Visit:
         place = id(mcp), session.is_operator
@@ -352,7 +367,8 @@ class ConsoleApp:
         async def lines() -> AsyncGenerator[bytes]:
             # The call keeps the visitor for as long as it lasts, as the stream of events does.
             async with self._enter(visit.session) as again:
-                async for line in stream_call(again.desk, tool, arguments=arguments, timeout=timeout):
+                call = Call(tool=tool, arguments=arguments, timeout=timeout, claims=again.claims)
+                async for line in stream_call(again.desk, call):
                     yield line
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
@@ -360,7 +376,8 @@ class ConsoleApp:
     async def _events(self, session: Session, last: str) -> AsyncGenerator[bytes]:
         async with self._enter(session) as visit:
             async for message in visit.desk.feed.read(last):
-                if not self.sessions.is_open(session):
+                # With each message: a stream lasts longer than what a token was checked for.
+                if not await self._is_in(session):
                     return
                 yield message
 
@@ -453,7 +470,10 @@ def _json(value: object, status: int = 200) -> Response:
 
 def _query(scope: Scope) -> dict[str, str]:
     text = cast("bytes", scope.get("query_string", b"")).decode("latin-1")[:4096]
-    return {name: values[-1] for name, values in parse_qs(text, max_num_fields=20).items()}
+    try:
+        return {name: values[-1] for name, values in parse_qs(text, max_num_fields=20).items()}
+    except ValueError as exc:
+        raise Refused(400, "the query has too many fields") from exc
 
 
 def _number(text: str) -> int:

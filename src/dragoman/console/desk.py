@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.console.feed import Feed, call_row
 from dragoman.diagnosis.fleet import count_fleet, read_broken, read_server
 from dragoman.errors import DragomanError, UnknownToolError
+from dragoman.gateway.approvals import for_client
 from dragoman.manager.manager import parts_of
 from dragoman.observe.call_history import CallHistory
 from dragoman.observe.call_stream import arguments_line
@@ -336,12 +337,9 @@ class Desk:
         return {"pending": [self._pending_row(one) for one in found], "at": time.time()}
 
     def _pending_row(self, one: PendingApproval) -> dict[str, Any]:
-        row = cleaned(encoded(one))
+        row = cleaned(encoded(one if self.is_operator else for_client(one)))
         del row["arguments"]
         row["arguments_json"] = json_text(one.arguments)
-        if not self.is_operator:
-            # Rules stand in a file of this machine, which only its owner changes.
-            row.update(always=[], source="", rule="")
         return row
 
     async def tasks(self) -> dict[str, Any]:

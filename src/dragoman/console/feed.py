@@ -35,6 +35,7 @@ KEPT = 200
 MOST_CALLS = 100
 """Calls in one message; `skipped` counts the others."""
 PING_SECONDS = 15.0
+PING = b": ping\n\n"
 LINGER_SECONDS = 30.0
 """How long events are collected after the last page has gone."""
 LOG_SECONDS = 1.0
@@ -121,11 +122,18 @@ class Feed:
                     async with asyncio.timeout(PING_SECONDS):
                         await news.wait()
                 except TimeoutError:
-                    yield b": ping\n\n"
+                    yield PING
+                else:
+                    if at == self._number and not self._closed:
+                        yield PING
         finally:
             self._readers -= 1
             if not self._readers and not self._closed:
                 self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._leave)
+
+    def wake(self) -> None:
+        """Have every page's stream yield, so that those whose visitor is out can end."""
+        self._announce()
 
     def touch(self, *servers: str) -> None:
         """Say that servers changed in a way that no event tells."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import Counter
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ IDLE_SECONDS = 12 * 3600.0
 """How long a session lasts without a request."""
 MOST_LINKS = 16
 MOST_SESSIONS = 256
-"""The session that was idle for longest ends for a new one."""
+"""Of who has the most, the session that was idle for longest ends for a new one."""
 TRIES = 20
 """Wrong tokens in a minute, after which none is checked until the minute is over."""
 
@@ -89,7 +90,11 @@ class Sessions:
     def open(self, user: str, token: str | None) -> tuple[str, str]:
         """Begin a session; return its cookie and its key."""
         while len(self._sessions) >= MOST_SESSIONS:
-            self._sessions.pop(next(iter(self._sessions)))
+            # One of whoever has the most: nobody logs the others out by coming in again and again.
+            count = Counter((one.is_operator, one.user) for one in self._sessions.values())
+            ((most, _),) = count.most_common(1)
+            idle = (key for key, one in self._sessions.items() if (one.is_operator, one.user) == most)
+            del self._sessions[next(idle)]
         cookie, key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._sessions[_hash(cookie)] = Session(key=_hash(key), user=user, token=token, used=self._clock())
         return cookie, key

@@ -9,10 +9,13 @@ import asyncio
 import base64
 import json
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.console.desk import cleaned, json_text
 from dragoman.errors import InvalidArgumentsError
+from dragoman.server.protocol.context import with_claims
+from dragoman.struct import Struct
 from dragoman.tools.result.render import describe, image_type
 from dragoman.trust.encoding import encoded
 from dragoman.visible import shown
@@ -31,6 +34,16 @@ MAX_TEXT = 500_000
 MOST_PARTS = 50
 MOST_PROGRESS = 1000
 """Reports that wait for a page that reads slowly; the oldest are dropped."""
+
+
+class Call(Struct, kw_only=True):
+    """A call that a page asks for."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    timeout: float | None = None
+    claims: Mapping[str, Any] | None = None
+    """What the token of the visitor says, as for a call over MCP."""
 
 
 def read_arguments(text: str) -> tuple[str, dict[str, Any], float | None]:
@@ -67,9 +80,7 @@ def _refuse(name: str) -> float:
     raise ValueError(msg)
 
 
-async def stream_call(
-    desk: Desk, tool: str, *, arguments: Mapping[str, Any], timeout: float | None = None
-) -> AsyncGenerator[bytes]:
+async def stream_call(desk: Desk, asked: Call) -> AsyncGenerator[bytes]:
     """Yield `{"progress": …}` while a call runs, then `{"result": …}`."""
     news: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(MOST_PROGRESS)
 
@@ -77,8 +88,10 @@ async def stream_call(
         if not news.full():
             news.put_nowait({"done": progress, "total": total, "message": shown(message or "")[:1000]})
 
-    name = desk.find_tool(tool).name
-    call = asyncio.ensure_future(desk.mcp.call(name, arguments, timeout=timeout, on_progress=report))
+    name = desk.find_tool(asked.tool).name
+    made = desk.mcp.call(name, asked.arguments, timeout=asked.timeout, on_progress=report)
+    with nullcontext() if asked.claims is None else with_claims(asked.claims):
+        call = asyncio.ensure_future(made)
     call.add_done_callback(lambda _: None if news.full() else news.put_nowait(None))
     try:
         while not call.done() or not news.empty():

@@ -12,7 +12,7 @@ import asyncio
 import json
 import secrets
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -157,6 +157,22 @@ class Guard:
         return await self.verifier.verify(token.strip())
 
 
+class Entered(NamedTuple):
+    """Whom a token lets in."""
+
+    user: str
+    """The id; empty if all clients are one."""
+    mcp: McpManager
+    """Theirs."""
+    claims: Mapping[str, Any] | None
+    """What their calls are made for; `None` if all clients are one."""
+
+
+def _claims_of(user: AccessToken) -> Mapping[str, Any]:
+    """Return what a token says: the id of the user is known of every one, and one that says more says all."""
+    return user.claims or {"sub": user.user}
+
+
 class Console(Protocol):
     """The web console of a gateway."""
 
@@ -198,7 +214,7 @@ class GatewayApp:
         """What answers below `/console`."""
 
     @asynccontextmanager
-    async def enter(self, token: str) -> AsyncGenerator[tuple[str, McpManager]]:
+    async def enter(self, token: str) -> AsyncGenerator[Entered]:
         """Check a token; give who it stands for, and their manager, while a request is in progress.
 
         Raises:
@@ -208,10 +224,10 @@ class GatewayApp:
         if user is None:
             raise Refused(401, "this gateway has no tokens: use the link that it printed")
         if self._users is None:
-            yield "", self.gateway.mcp
+            yield Entered("", self.gateway.mcp, None)
             return
         async with self._users.enter(user.user) as endpoint:
-            yield user.user, endpoint.gateway.mcp
+            yield Entered(user.user, endpoint.gateway.mcp, _claims_of(user))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or the life of the application."""
@@ -299,10 +315,8 @@ class GatewayApp:
             http.principal = "" if user is None else user.principal
             return await self._serve(http, self._endpoint)
         http.principal = user.principal
-        # The id of the user is known of every one; a token may say more, and then it says everything.
-        claims = user.claims or {"sub": user.user}
         async with self._users.enter(user.user) as endpoint:
-            with with_claims(claims):
+            with with_claims(_claims_of(user)):
                 return await self._serve(http, endpoint)
 
     async def _serve(self, http: GatewayRequest, endpoint: Endpoint) -> Response | None:

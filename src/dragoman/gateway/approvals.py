@@ -28,6 +28,12 @@ MAX_BYTES = 4_096
 BY = "the webhook"
 
 
+def for_client(entry: PendingApproval) -> PendingApproval:
+    """Return an entry as a client of the gateway sees it: without paths and processes of this machine."""
+    caller = entry.caller.replace(program="", process=0)
+    return entry.replace(source="", rule="", always=[], caller=caller)
+
+
 def is_answer(http: GatewayRequest) -> bool:
     """Return whether a request answers a call; it needs no token, since it has a code."""
     return http.method == "POST" and http.path.startswith(f"{PATH}/")
@@ -44,13 +50,15 @@ async def show(http: GatewayRequest, user: str) -> Response:
 
         with InboxStore(user=user) as store:
             if identifier:
-                return store.get(identifier)
-            return {"approvals": store.pending()}
+                return for_client(store.get(identifier))
+            return {"approvals": [for_client(one) for one in store.pending()]}
 
     try:
         return JSONResponse(encoded(await asyncio.to_thread(read)))
     except ApprovalError as exc:
         return JSONResponse({"error": str(exc)}, 404)
+    except DragomanError:
+        return JSONResponse({"error": "the inbox cannot be used"}, 503)
 
 
 async def answer(http: GatewayRequest) -> Response:

@@ -31,7 +31,7 @@ from dragoman.model import PendingApproval
 from dragoman.storage.files import data_folder, private_folder, user_data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -106,6 +106,8 @@ class InboxStore:
         self._resumed: set[str] = set()
         """The entries that were taken over from a paused caller."""
         self._pruned = 0.0
+        self.waited = 0.0
+        """Of the seconds that a transaction waits for others, how many have passed already."""
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +141,7 @@ class InboxStore:
         Raises:
             ApprovalError: It is unknown.
         """
-        if self.path.exists():
+        if identifier.isascii() and self.path.exists():
             with self._changing() as db:
                 self._sweep(db)
                 if found := self._read(db, " WHERE id = ?", identifier):
@@ -154,6 +156,7 @@ class InboxStore:
         by: str,
         always: Always | None = None,
         code: str | None = None,
+        write: Callable[[PendingApproval], bool] = lambda _: True,
     ) -> PendingApproval:
         """Answer an entry that waits.
 
@@ -163,6 +166,7 @@ class InboxStore:
             by: Who answers.
             always: Which of its rules the caller shall follow from now on; the caller writes none.
             code: The code that the user's webhook was given, where the answer needs one.
+            write: Writes the rule, if this answer is the first; if it returns False, the caller follows none.
 
         Returns:
             The entry as it was shown, with the answer; only here it still has its arguments.
@@ -170,7 +174,7 @@ class InboxStore:
         Raises:
             ApprovalError: It is unknown, or was decided already: the error names by whom.
         """
-        if not self.path.exists():
+        if not (identifier.isascii() and self.path.exists()):
             raise _unknown(identifier)
         with self._changing() as db:
             self._sweep(db)
@@ -189,8 +193,10 @@ class InboxStore:
                 msg = f"`{identifier}` has no rule that covers `{always}`"
                 known = ", ".join(f"`{one.covers}`" for one in entry.always)
                 raise ApprovalError(msg, hint=f"it has {known}" if known else "answer it without a rule")
+            if always is not None and not write(entry):
+                always = None
             state: ApprovalState = "approved" if allow is True else "denied"
-            given = (state, time.time(), by, always, identifier)
+            given = (state, time.time(), _storable(by), always, identifier)
             db.execute(f"{_DECIDE}, remembered = ? WHERE id = ? AND state = 'pending'", given)
             return entry.replace(state=state, answered_at=given[1], answered_by=by, remembered=always)
 
@@ -215,7 +221,9 @@ class InboxStore:
             self._own()
             self._sweep(db)
             where = " WHERE subject = ? AND owner = '' AND state IN ('pending', 'approved', 'denied')"
-            if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject):
+            # An answer is for the call that paused, not for one that happens to be the same days later.
+            where += " AND expires_at > ?"
+            if paused := self._read(db, f"{where} ORDER BY number LIMIT 1", subject, time.time()):
                 db.execute("UPDATE entries SET owner = ? WHERE id = ?", (self._owner, paused[0].id))
                 self._resumed.add(paused[0].id)
                 return paused[0]
@@ -306,6 +314,7 @@ class InboxStore:
         with self._lock:
             try:
                 db = self._open()
+                db.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
                 db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 db.execute("BEGIN IMMEDIATE")
                 try:
@@ -318,11 +327,15 @@ class InboxStore:
                     db.execute("ROLLBACK")
                     raise
                 db.execute("COMMIT")
-            except sqlite3.Error as exc:
+            except (sqlite3.Error, OSError) as exc:
                 if self._connection is not None and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 msg = f"the inbox {self.path} cannot be used: {exc}"
                 raise DragomanError(msg, hint="check its permissions; move it away if it is damaged") from exc
+
+    @property
+    def _patience(self) -> float:
+        return max(0.0, BUSY_SECONDS - self.waited)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:
@@ -332,15 +345,15 @@ class InboxStore:
         # Before anything is written; SQLite gives its journals the mode of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
         )
         try:
             self.path.chmod(0o600)
             if _version(connection, self.path) < VERSION:
                 # Many processes may be the first: SQLite does not wait to change the kind of the journal.
-                with FileLock(self.folder / ".inbox.sqlite3.guard", timeout=BUSY_SECONDS, mode=0o600):
+                with FileLock(self.folder / ".inbox.sqlite3.guard", timeout=self._patience, mode=0o600):
                     if _version(connection, self.path) < VERSION:
-                        _create_schema(connection)
+                        _create_schema(connection, self._patience)
             connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
             # What is removed is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
@@ -418,7 +431,11 @@ class InboxStore:
 
     def _read(self, db: sqlite3.Connection, where: str, *values: object) -> list[PendingApproval]:
         rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM entries{where}", values).fetchall()  # noqa: S608 -- our own texts
-        return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        try:
+            return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        except (ValueError, RecursionError) as exc:  # msgspec's errors are of `ValueError` too
+            msg = f"the inbox {self.path} cannot be used: an entry cannot be read"
+            raise DragomanError(msg, hint="it is damaged: move it away") from exc
 
 
 def inbox_of_code(code: str) -> InboxStore:
@@ -464,8 +481,8 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return found
 
 
-def _create_schema(connection: sqlite3.Connection) -> None:
-    until = time.monotonic() + BUSY_SECONDS
+def _create_schema(connection: sqlite3.Connection, seconds: float) -> None:
+    until = time.monotonic() + seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

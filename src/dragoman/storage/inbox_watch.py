@@ -46,21 +46,28 @@ class InboxWatch:
         """By inbox and id: whom to tell that an entry was decided; `None` once told."""
         self._versions: dict[Path, int] = {}
         self._broken: set[Path] = set()
+        self._failed: dict[Path, float] = {}
+        """When a job failed at an inbox that has not worked since."""
 
     def run(self, folder: Path, job: Callable[[InboxStore], T]) -> Future[T]:
         """Do something with an inbox; the job runs in the thread, after all earlier ones."""
         done: Future[T] = Future()
         # It cannot be cancelled: an entry whose caller has gone must not stay.
         done.set_running_or_notify_cancel()
+        put = time.monotonic()
 
         def work() -> None:
             try:
                 store = self._stores.get(folder)
                 if store is None:
                     store = self._stores[folder] = InboxStore(folder)
+                # While somebody else has locked it, the jobs wait together, and not one after another.
+                store.waited = time.monotonic() - put if put < self._failed.get(folder, 0.0) else 0.0
                 found = job(store)
+                self._failed.pop(folder, None)
                 self._close_unused(folder)
             except BaseException as exc:  # noqa: BLE001 -- whoever waits for the job gets it
+                self._failed[folder] = time.monotonic()
                 self._close_unused(folder)
                 done.set_exception(exc)
             else:

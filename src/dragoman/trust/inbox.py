@@ -14,16 +14,18 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from dragoman.errors import CallDeniedError, DragomanError
+from dragoman.errors import ApprovalError, CallDeniedError, DragomanError
 from dragoman.events import ApprovalAnswered, ApprovalRequested
 from dragoman.model import ApprovalCaller, PendingApproval
 from dragoman.storage.files import user_data_folder
 from dragoman.storage.inbox_watch import inbox_watch
 from dragoman.storage.tasks import signing_key
-from dragoman.trust.masking import mask_arguments
+from dragoman.trust.masking import MASK, mask_arguments
+from dragoman.trust.policy import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -125,13 +127,17 @@ class Inbox:
         codes: list[str] = []
 
         def put(store: InboxStore) -> PendingApproval:
+            shown = self._masked(mask_arguments(request.arguments, limit=sys.maxsize, depth=MAX_DEPTH + 2))
+            if _hides(request.arguments, shown):
+                msg = f"the arguments of `{request.tool}` cannot be shown as they are sent"
+                raise ApprovalError(msg, hint="use other names and smaller numbers")
             made = PendingApproval(
                 id="",
                 kind="call" if request.kind in ("tool", "skill") else cast("Any", request.kind),
                 server=request.server,
                 tool=request.tool,
                 original_name=request.original_name,
-                arguments=self._masked(mask_arguments(request.arguments, limit=sys.maxsize)),
+                arguments=shown,
                 rule=decision.label or decision.rule,
                 source=decision.source,
                 reason=decision.reason,
@@ -167,7 +173,10 @@ class Inbox:
             task.add_done_callback(lambda _: self._telling.pop(entry.id, None))
         self._open.add(decided)
         try:
-            found = await self._first_answer(entry, decided, handler=handler, report=report)
+            left = max(
+                0.0, min(seconds, entry.expires_at - time.time())
+            )  # Whatever the clock says meanwhile.
+            found = await self._first_answer(entry, decided, left=left, handler=handler, report=report)
         except CallDeniedError:
             await self._run(lambda store: self._pause(store, entry.id))
             raise
@@ -207,10 +216,11 @@ class Inbox:
         entry: PendingApproval,
         decided: asyncio.Future[PendingApproval],
         *,
+        left: float,
         handler: Callable[[], Awaitable[bool | None]] | None,
         report: ProgressHandler | None,
     ) -> PendingApproval:
-        until = time.monotonic() + max(0.0, entry.expires_at - time.time())
+        until = time.monotonic() + left
         asked = None if handler is None else asyncio.ensure_future(handler())
         turns = 0
         try:
@@ -247,7 +257,11 @@ class Inbox:
 
     async def _noted(self, entry: PendingApproval) -> PendingApproval:
         """Keep only what was approved, and say what became of the call."""
-        await self._stop_telling(entry.id)
+        try:
+            await self._stop_telling(entry.id)
+        except BaseException:
+            await self._give_up(entry)  # The caller has gone: nobody claims it any more.
+            raise
         if entry.state != "approved":
             await self._run(lambda _: self._watch.release(self._folder, entry.id))
         self._publish(ApprovalAnswered(server=entry.server, approval=entry))
@@ -295,6 +309,22 @@ class Inbox:
         about = [*who, request.kind, request.server, request.original_name, request.arguments]
         text = json.dumps(about, sort_keys=True, default=repr)
         return hmac.new(signing_key(user=self._user), text.encode(), "sha256").hexdigest()
+
+
+def _hides(given: object, shown: object) -> bool:
+    """Return whether masking has hidden more than texts and values of secret names: a person must see it."""
+    one, other = _parts(given), _parts(shown)
+    if one is not None and other is not None:
+        # Two names that are masked look the same, and one would be lost.
+        return len(one) != len(other) or any(map(_hides, one, other))
+    # Secret names have their whole value masked; nothing else becomes a text.
+    return not isinstance(given, str) and shown != MASK and type(given) is not type(shown)
+
+
+def _parts(value: object) -> list[object] | None:
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[str, object]", value).values())
+    return cast("list[object]", value) if isinstance(value, list) else None
 
 
 def _teller(decided: asyncio.Future[PendingApproval]) -> Callable[[PendingApproval], None]:

@@ -212,5 +212,26 @@ def test_an_answer_counts_also_if_its_rule_cannot_be_written(file: Path) -> None
         made = store.ask(waiting(shown), "s")
         with pytest.raises(ConfigError, match="is approved, but the rule was not written"):
             answer_pending(store, made.id, allow=True, by="ann", always="tool")
-        assert store.get(made.id).state == "approved"
+        found = store.get(made.id)
+        # Whoever waits for the answer does not follow a rule that is nowhere.
+        assert (found.state, found.remembered) == ("approved", None)
     assert file.read_text("utf-8") == "no [ toml"
+
+
+def test_a_rule_that_denies_and_was_added_meanwhile_is_not_overtaken(file: Path) -> None:
+    asking = '[[mcp.policy.rules]]\naction = "ask"\ntool = "*"\n'
+    shown = offered(file, asking, {"path": "/srv"})
+    assert [one.before != "" for one in shown] == [True, True, True]
+    with file.open("a", encoding="utf-8") as more:
+        more.write('[[mcp.policy.rules]]\naction = "deny"\ntool = "rm"\nname = "never"\n')
+    before = file.read_text("utf-8")
+    with InboxStore() as store:
+        for covers in ("tool", "server"):
+            made = store.ask(waiting(shown), covers)
+            with pytest.raises(ConfigError, match="a rule that denies would come too late"):
+                answer_pending(store, made.id, allow=True, by="ann", always=covers)
+        assert file.read_text("utf-8") == before
+        made = store.ask(waiting(shown), "s")
+        answer_pending(store, made.id, allow=True, by="ann", always="arguments")
+    (said,) = load().policy
+    assert [one["action"] for one in said.data["rules"]] == ["allow", "ask", "deny"]

@@ -17,7 +17,7 @@ from dragoman.console.sessions import Session
 from dragoman.events import ApprovalRequested, DefinitionsChanged
 from dragoman.gateway.app import Guard, asgi_app
 from dragoman.manager.manager import McpManager, parts_of
-from dragoman.model import ServerSpec, Stdio
+from dragoman.model import ServerSpec, Settings, Statement, Stdio
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,6 +165,12 @@ async def test_what_changes_something_is_a_post_with_json() -> None:
         assert page.app._mcp.metrics()["notes"].restarts == before + 1
 
 
+async def test_a_query_with_too_many_fields_is_refused() -> None:
+    async with visiting() as page:
+        query = "&".join(f"a{number}=1" for number in range(21))
+        assert (await page.ask("GET", f"api/calls?{query}")).status_code == 400
+
+
 async def test_a_read_only_console_changes_nothing_and_calls_nothing() -> None:
     server = notes()
     async with visiting(server, read_only=True) as page:
@@ -199,6 +205,21 @@ async def test_after_the_log_out_nothing_works() -> None:
         assert (await page.ask("DELETE", "api/session")).json() == {"ended": True}
         response = await page.ask("GET", "api/fleet", headers={"Cookie": f"{NAME}={cookie}"})
         assert response.status_code == 401
+
+
+async def test_the_log_out_ends_streams_at_once_even_if_nothing_happens() -> None:
+    async with visiting() as page:
+        session = page.app.sessions.find(page.client.cookies[NAME], page.key)
+        streams = [page.app._events(session, "x") for _ in range(3)]
+        for stream in streams:
+            assert b"resync" in await anext(stream)
+        ends = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await asyncio.sleep(0)
+        await page.ask("DELETE", "api/session")
+        async with asyncio.timeout(5):
+            for end in ends:
+                with pytest.raises(StopAsyncIteration):
+                    await end
 
 
 async def test_guessing_ends_after_some_tries() -> None:
@@ -496,6 +517,101 @@ async def test_a_user_who_is_not_let_in_any_more_is_logged_out() -> None:
                 assert (await page.ask("GET", path)).status_code == 401
             known["ada"] = {}
             assert (await page.ask("GET", "api/fleet")).status_code == 401
+    finally:
+        await app.close()
+
+
+async def test_a_stream_ends_before_the_next_message_once_its_token_is_withdrawn() -> None:
+    from dragoman.gateway.auth import UserTokens
+
+    known: dict[str, dict[str, Any]] = {"ada": {}}
+    mcp = McpManager([notes().spec()], cache=False)
+    app = asgi_app(mcp, verifier=UserTokens({"token-ada": "ada"}), users=known.get)
+    app.console = console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+    await app.start()
+    try:
+        cookie, key = console.sessions.open("ada", "token-ada")
+        session = console.sessions.find(cookie, key)
+        stream = console._events(session, "x")
+        assert b"resync" in await anext(stream)
+        ada = mcp.as_user("ada")
+        await ada.wait_ready()
+        await ada.call("mcp_notes_add", {"text": "mine"})
+        assert b"event: news" in await anext(stream)
+        app.guard.verifier = UserTokens({})
+        await ada.call("mcp_notes_add", {"text": "of whoever is ada now"})
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        assert not console.sessions.is_open(session)
+    finally:
+        await app.close()
+
+
+async def test_the_token_of_a_user_denies_own_calls_and_approves_none(tmp_path: Path) -> None:
+    from dragoman.gateway.auth import UserTokens
+
+    server = notes()
+    config = tmp_path / "dragoman.toml"
+    rules = Statement(
+        data={"rules": [{"action": "ask", "tool": "add", "reason": "each note"}]},
+        source=str(config),
+        scope="user",
+        rule_lines=[7],
+    )
+    mcp = McpManager(Settings(servers=[server.spec()], policy=[rules]), cache=False, approvals="inbox")
+    app = asgi_app(mcp, verifier=UserTokens({"token-ada": "ada"}))
+    app.console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"{ORIGIN}/console/") as client:
+            page = Visitor(app.console, client)
+            await page.enter("token-ada")
+            ada = mcp.as_user("ada")
+            await ada.wait_ready()
+            events = ada.events()
+            calling = asyncio.create_task(page.call("mcp_notes_add", '{"text": "milk"}'))
+            asked = (await until(events, ApprovalRequested)).approval
+            assert asked.source == f"{config}:7"
+            for always in (None, "tool"):
+                given = {"allow": True, "always": always}
+                refused = await page.post(f"api/inbox/{asked.id}", given)
+                assert (refused.status_code, "only the operator" in refused.text) == (409, True)
+            bearer = {"Authorization": "Bearer token-ada"}
+            for shown in (
+                await page.ask("GET", "api/inbox"),
+                await client.get(f"{ORIGIN}/approvals", headers=bearer),
+                await client.get(f"{ORIGIN}/approvals/{asked.id}", headers=bearer),
+            ):
+                assert "each note" in shown.text
+                assert str(tmp_path) not in shown.text
+                assert asked.caller.program not in shown.text
+                assert str(asked.caller.process) not in shown.text
+            answer = await page.post(f"api/inbox/{asked.id}", {"allow": False})
+            assert answer.json()["state"] == "denied"
+            assert (await calling)[-1]["result"]["error_code"] == "tool.denied"
+        assert not server.calls
+    finally:
+        await app.close()
+
+
+@pytest.mark.parametrize("token", ["\ud800", "a\0b", "a\nb"])
+async def test_what_is_no_token_is_refused(token: str) -> None:
+    from dragoman.gateway.auth import UserTokens
+
+    mcp = McpManager([notes().spec()], cache=False)
+    app = asgi_app(mcp, verifier=UserTokens({"token-ada": "ada"}))
+    app.console = console = ConsoleApp(mcp, app.guard, entrance=app, prefix="/console")
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"{ORIGIN}/console/") as client:
+            content = json.dumps({"token": token}).encode()
+            headers = {"Content-Type": "application/json"}
+            page = Visitor(console, client)
+            assert (
+                await page.ask("POST", "api/session", content=content, headers=headers)
+            ).status_code == 401
     finally:
         await app.close()
 

@@ -72,6 +72,14 @@ def test_the_session_that_was_idle_for_longest_makes_room(sessions: Sessions) ->
         sessions.find(*second)
 
 
+def test_nobody_logs_the_others_out_by_coming_in_often(sessions: Sessions) -> None:
+    operator, bob = sessions.open("", None), sessions.open("bob", "of bob")
+    for _ in range(2 * MOST_SESSIONS):
+        last = sessions.open("eve", "of eve")
+    for one in (operator, bob, last):
+        assert sessions.find(*one)
+
+
 def test_a_session_that_was_left_is_over(sessions: Sessions) -> None:
     cookie, key = sessions.open("", None)
     sessions.close(sessions.find(cookie, key))

@@ -16,6 +16,7 @@ from dragoman.errors import ApprovalError, DragomanError
 from dragoman.model import AlwaysRule, ApprovalCaller, PendingApproval
 from dragoman.storage import inbox
 from dragoman.storage.inbox import InboxStore
+from dragoman.storage.inbox_watch import InboxWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,6 +151,54 @@ def test_a_paused_call_goes_on_in_another_process_with_the_answer_and_once(
     assert (fresh.id != made.id, fresh.state) == (True, "pending")
 
 
+def test_an_answer_is_not_for_the_same_call_days_later(asker: InboxStore, other: InboxStore) -> None:
+    made = asker.ask(entry(), "the same")
+    asker.pause(made.id)
+    other.answer(made.id, allow=False, by="ann")
+    _set(asker, "expires_at", time.time() - 1)
+    later = other.ask(entry(), "the same")
+    assert (later.id != made.id, later.state) == (True, "pending")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("arguments", "no JSON"),
+        ("arguments", "[1]"),
+        ("state", "odd"),
+        ("caller", "null"),
+        ("always", "[{}]"),
+    ],
+)
+def test_an_entry_that_is_damaged_is_an_error_with_its_file(
+    asker: InboxStore, other: InboxStore, column: str, value: str
+) -> None:
+    made = asker.ask(entry(), "s")
+    _set(asker, column, value)
+    for read in (
+        lambda: other.get(made.id),
+        lambda: other.answer(made.id, allow=True, by="ann"),
+        lambda: other.pending(decided=True),
+    ):
+        with pytest.raises(DragomanError, match=r"inbox\.sqlite3 cannot be used"):
+            read()
+
+
+def test_any_text_may_be_taken_for_an_id(asker: InboxStore) -> None:
+    asker.ask(entry(), "s")
+    for odd in ("\ud800", "é", "\0", "'"):
+        with pytest.raises(ApprovalError, match="waits"):
+            asker.answer(odd, allow=True, by="ann")
+        with pytest.raises(ApprovalError, match="waits"):
+            asker.get(odd)
+
+
+def _set(store: InboxStore, column: str, value: object) -> None:
+    connection = sqlite3.connect(store.path, isolation_level=None)
+    connection.execute(f"UPDATE entries SET {column} = ?", (value,))
+    connection.close()
+
+
 def test_arguments_are_gone_from_the_file_once_it_is_decided(asker: InboxStore, other: InboxStore) -> None:
     made = asker.ask(entry(arguments={"text": "the-quick-brown-fox"}, always=[RULE]), "s")
     other.answer(made.id, allow=False, by="ann")
@@ -230,6 +279,26 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, asker: InboxStore) -
     asker.path.write_bytes(b"no database at all, but a long text" * 100)
     with pytest.raises(DragomanError, match="cannot be used"):
         asker.ask(entry(), "s")
+
+
+def test_calls_wait_together_for_a_file_that_is_locked(
+    asker: InboxStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker.ask(entry(), "s")
+    monkeypatch.setattr(inbox, "BUSY_SECONDS", 0.5)
+    watch = InboxWatch()
+    locking = sqlite3.connect(asker.path, isolation_level=None)
+    locking.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    jobs = [watch.run(asker.folder, lambda store: store.ask(entry(), "s")) for _ in range(40)]
+    for job in jobs:
+        with pytest.raises(DragomanError, match="locked"):
+            job.result()
+    assert time.monotonic() - began < 40 * 0.5 / 2
+    locking.execute("ROLLBACK")
+    locking.close()
+    again = watch.run(asker.folder, lambda store: store.ask(entry(), "s")).result()
+    assert again.state == "pending"
 
 
 def test_many_may_be_the_first_to_open_it(tmp_path: Path) -> None:

@@ -92,6 +92,65 @@ async def test_a_call_waits_until_another_program_says_yes_and_is_sent_once(benc
     assert bench.store.get(asked.id).state == "sent"
 
 
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"command": "rm -rf /"}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sk-ant-api03-" + "a" * 40: "harmful", "sk-ant-api03-" + "b" * 40: "harmless"},
+        {"number": 2**5000},
+    ],
+    ids=["names that are masked", "a very large number"],
+)
+async def test_what_a_person_cannot_be_shown_does_not_wait(
+    bench: Bench, arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CallDeniedError, match="no one can be asked"):
+        await permit(bench.gate(), arguments)
+    assert "cannot be shown as they are sent" in caplog.text
+    assert bench.store.pending(decided=True) == []
+
+
+async def test_nested_arguments_are_shown_whole(bench: Bench) -> None:
+    call = asyncio.create_task(permit(bench.gate(), nested(99)))
+    asked = await bench.requested()
+    assert asked.arguments == nested(99)
+    bench.store.answer(asked.id, allow=False, by="ann")
+    await refused(call)
+
+
+async def test_a_caller_that_goes_at_the_moment_of_the_yes_leaves_nothing_approved(bench: Bench) -> None:
+    ending, ended = asyncio.Event(), asyncio.Event()
+
+    async def notify(_: PendingApproval, __: str) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ending.set()
+            await ended.wait()
+            raise
+
+    async def opened() -> Inbox:
+        return Inbox(publish=bench.events.put_nowait, notify=lambda: notify)
+
+    call = asyncio.create_task(permit(Gate(policy=ASK, inbox=opened, uses_inbox=True)))
+    asked = await bench.requested()
+    bench.store.answer(asked.id, allow=True, by="ann")
+    async with asyncio.timeout(PATIENCE):
+        await ending.wait()
+    call.cancel()
+    ended.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert bench.store.get(asked.id).state == "abandoned"
+    assert (await bench.ended()).state == "abandoned"
+
+
 async def test_a_no_of_another_program_denies_and_withdraws_the_question(bench: Bench) -> None:
     cancelled: list[str] = []
     call = asyncio.create_task(permit(bench.gate(approval=never(cancelled))))

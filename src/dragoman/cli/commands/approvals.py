@@ -154,7 +154,7 @@ def _say(options: Options, entry: PendingApproval) -> None:
     for name, value in entry.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for number, line in enumerate(text.splitlines() or [""]):
-            _field("" if number else "arguments", f"{name} = {line}" if not number else f"    {line}")
+            _field("" if number else "arguments", f"{_name(name)} = {line}" if not number else f"    {line}")
     for one in entry.always:
         where = output.shorten_path(one.file)
         before = f", before line {one.before.rpartition(':')[2]}" if one.before else ""
@@ -166,8 +166,13 @@ def _of(user: str) -> str:
 
 
 def _field(label: str, text: str) -> None:
-    if text:
+    # One line, whatever clients and servers call themselves: a second could look like one of ours.
+    if text := " ".join(text.splitlines()):
         output.say(f"  {label:<{_LABEL}}{text}")
+
+
+def _name(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 
 def _line(entry: PendingApproval) -> str:
@@ -181,5 +186,5 @@ def _line(entry: PendingApproval) -> str:
 
 
 def _what(entry: PendingApproval) -> str:
-    of = f" of {entry.server}" if entry.server else ""
-    return output.one_line(f"{entry.original_name}{of}")
+    of = f" of {output.one_line(entry.server)}" if entry.server else ""
+    return f"{output.one_line(entry.original_name)}{of}"

@@ -55,7 +55,7 @@ export class Inbox {
       h("div", { class: "tree" }, tree(parse(one.arguments_json), "", true)),
       this.about.read_only
         ? null
-        : h("div", { class: "buttons" }, choose(true, null, "Allow once"), choose(false, null, "Deny"), one.always.map((rule) => choose(true, rule, "Always allow"))),
+        : h("div", { class: "buttons" }, this.about.is_operator ? choose(true, null, "Allow once") : null, choose(false, null, "Deny"), one.always.map((rule) => choose(true, rule, "Always allow"))),
     );
   }
 

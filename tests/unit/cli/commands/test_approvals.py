@@ -66,6 +66,21 @@ def test_a_call_is_listed_shown_and_approved(store: InboxStore) -> None:
     assert "rm of fs  approved by dragoman approvals" in dragoman("approvals", "list", "--all").stdout
 
 
+def test_no_name_looks_like_a_line_of_ours(store: InboxStore) -> None:
+    odd = "x\n  because    it is safe\u2028  --always tool adds to y"
+    caller = ApprovalCaller(client=odd, principal=odd)
+    waiting = ask(
+        store, server=odd, original_name=odd, arguments={odd: 1, "a": odd}, caller=caller, reason=odd
+    )
+    shown = dragoman("approvals", "show", waiting).stdout
+    assert [line for line in shown.splitlines() if line.startswith("  because")] == [
+        "  because    x   because    it is safe   --always tool adds to y"
+    ]
+    assert not [line for line in shown.splitlines() if line.startswith("  --always")]
+    assert [len(dragoman("approvals", "list").stdout.splitlines())] == [1]
+    assert "x of x" in shown
+
+
 def test_a_call_is_denied(store: InboxStore) -> None:
     waiting = ask(store)
     assert dragoman("approvals", "deny", waiting).stdout == "Denied: rm of fs\n"
