@@ -113,13 +113,15 @@ class Recorder:
             # A process of pytest-xdist has only its share of the cases.
             return
         for name, part in self._parts.items():
-            if part.cases and not part.partial and part.wanted:
+            if name and part.cases and not part.partial and part.wanted:
                 RECORDS.mkdir(parents=True, exist_ok=True)
                 text = json.dumps(_record(part), indent=2, ensure_ascii=False)
                 (RECORDS / f"{name}.json").write_text(text + "\n", "utf-8")
 
     def part_of(self, item: pytest.Item) -> Part:
-        name = item.path.stem.removeprefix("test_")
+        # Only this folder has proofs, and another one may have a file of the same name.
+        here = item.path.is_relative_to(Path(__file__).parent)
+        name = item.path.stem.removeprefix("test_") if here else ""
         if name not in self._parts:
             about = (getattr(getattr(item, "module", None), "__doc__", "") or "").split("\n\n")[0]
             self._parts[name] = Part(" ".join(about.split()))
