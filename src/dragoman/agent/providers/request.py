@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dragoman.agent.messages import Retrying
+from dragoman.agent.messages import CallDelta, Retrying, TextDelta, ThoughtDelta
 from dragoman.agent.providers.parsing import Ids, as_object, text_in
 from dragoman.agent.providers.window import ask_window, hosted_window
 from dragoman.errors import ModelError
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from dragoman.agent.providers.window import ModelWindow
 
 LONGEST_WORDS = 1000
+LONGEST_ANSWER = 64 << 20
+"""Characters of one answer; a model writes far less before it ends."""
+MOST_CALLS = 1_000
+"""Tool calls of one answer."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 
 
@@ -431,11 +435,13 @@ async def ask(
         begun = False
         failure: ProviderError | None = None
         answered: Answered | None = None
+        size = _Size(endpoint.provider)
         async with aclosing(endpoint.events(path, body)) as events:
             try:
                 async for event in events:
                     for piece in reader.feed(event):
                         begun = True
+                        size.add(piece)
                         yield piece
                 answered = reader.finish()
             except ProviderError as error:
@@ -457,6 +463,31 @@ async def ask(
             raise _with_partial(failure, reader.partial())
         yield Retrying(reason=failure.message, pause=pause)
         await endpoint.sleep(pause)
+
+
+class _Size:
+    """Stops an answer that never ends."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._characters = 0
+        self._calls: set[str] = set()
+
+    def add(self, piece: ModelEvent) -> None:
+        """Count a piece.
+
+        Raises:
+            StreamBrokenError: The answer is too large.
+        """
+        if isinstance(piece, TextDelta | ThoughtDelta):
+            self._characters += len(piece.text)
+        elif isinstance(piece, CallDelta):
+            self._characters += len(piece.raw)
+            self._calls.add(piece.id)
+        if self._characters > LONGEST_ANSWER or len(self._calls) > MOST_CALLS:
+            most = f"{LONGEST_ANSWER:,} characters or {MOST_CALLS:,} tool calls"
+            msg = f"`{self._provider}`: the answer has more than {most}"
+            raise StreamBrokenError(msg, provider=self._provider)
 
 
 def _with_partial(failure: ProviderError, partial: Message) -> ProviderError:

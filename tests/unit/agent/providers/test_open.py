@@ -207,3 +207,12 @@ def test_a_secret_is_never_shown() -> None:
     assert not Secret("")
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret)
+
+
+@pytest.mark.parametrize("key", ["sk-a\nX-Other: b", "sk-\x01a", "sk-\u79d8", "sk-\udc80a"])
+@pytest.mark.parametrize("name", ["openai", "responses", "anthropic", "gemini", "deepseek"])
+async def test_a_key_that_no_header_takes_is_refused_before_it_is_sent(name: str, key: str) -> None:
+    with pytest.raises(ProviderAuthError, match="characters") as caught:
+        await open_provider(f"{name}:m", key_variable="MY_KEY", env={"MY_KEY": key})
+    assert key not in str(caught.value)
+    assert "MY_KEY" in str(caught.value)
