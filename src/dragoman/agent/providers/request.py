@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import random
 import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragoman.agent.messages import CallDelta, Retrying, TextDelta, ThoughtDelta
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
     from dragoman.agent.providers.keys import Secret
     from dragoman.agent.providers.window import ModelWindow
+
+logger = logging.getLogger("dragoman")
 
 LONGEST_WORDS = 1000
 LONGEST_ANSWER = 64 << 20
@@ -213,6 +217,10 @@ class ModelEndpoint:
 
     def __post_init__(self) -> None:
         self.redactor = Redactor([self.key.reveal()] if self.key else ())
+        parts = addresses.split_url(self.base_url)
+        if self.key and parts is not None and parts.scheme == "http" and not is_private(self.base_url):
+            line = "`%s`: the key is sent to `%s` over plain http, where others can read it"
+            logger.warning(line, self.provider, mask_url(self.base_url))
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
         """Send one request, and yield the events of its answer.
@@ -535,5 +543,7 @@ def is_private(url: str) -> bool:
     """Return whether an address is of this machine or network by its form, without resolving it."""
     parts = addresses.split_url(url)
     host = parts.host if parts is not None else ""
-    is_number = ":" in host or host.replace(".", "").isdigit()
-    return is_loopback(url) or is_number or "." not in host or host.endswith((".local", ".lan", ".internal"))
+    try:
+        return not ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return is_loopback(url) or "." not in host or host.endswith((".local", ".lan", ".internal"))
