@@ -65,6 +65,7 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable that turns the recording of arguments and results on."""
 EXECUTE_TOOL = "execute_tool"
 _OPERATION, _TOOL, _METHOD = "gen_ai.operation.name", "gen_ai.tool.name", "mcp.method.name"
+_PROMPT = "gen_ai.prompt.name"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -201,7 +202,7 @@ class Telemetry:
         if tool:
             about |= {_TOOL: cut(tool), _OPERATION: EXECUTE_TOOL}
         if prompt:
-            about["gen_ai.prompt.name"] = cut(prompt)
+            about[_PROMPT] = cut(prompt)
         details: dict[str, Any] = {}
         if resource:
             details["mcp.resource.uri"] = excerpt(resource, MAX_URI_CHARS, self.mask).text
@@ -298,13 +299,17 @@ class TracedRequest:
             self.failed(error_type(exc), message_of(exc, self._telemetry.mask))
             if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
                 self._tell("rpc.response.status_code", code_of(exc.rpc_code))
+        measured = self._about
+        if "rpc.response.status_code" in measured:
+            # There may be no such prompt: a client of the gateway must not be able to make new series.
+            measured = {key: value for key, value in measured.items() if key != _PROMPT}
         context = None
         if self._span is not None:
             # Exemplars link the measurement to its span, which is not current at this point.
             context = self._telemetry.api_trace.set_span_in_context(self._span)
             if self._owns_span:
                 self._span.end()
-        self._telemetry.operations.record(seconds, self._about, context=context)
+        self._telemetry.operations.record(seconds, measured, context=context)
 
     def meta(self) -> dict[str, str] | None:
         """Return the `_meta` with which the server continues the trace; `None` if it is empty."""

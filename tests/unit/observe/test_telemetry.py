@@ -467,3 +467,18 @@ def test_a_model_makes_no_new_series_with_its_names(recorder: Recorder) -> None:
     told = {(span.attributes or {})["gen_ai.response.model"] for span in recorder.spans()}
     assert len(told) == 3 * MOST_MODELS
     assert all(len(str(one)) == 200 for one in told)
+
+
+def test_a_prompt_that_a_server_refuses_makes_no_series(recorder: Recorder) -> None:
+    for number in range(3):
+        with (
+            pytest.raises(ProtocolError),
+            recorder.telemetry.request("prompts/get", PIPE, prompt=f"made up {number}"),
+        ):
+            raise ProtocolError("no such prompt", rpc_code=-32602)
+    (point,) = recorder.points()
+    assert "gen_ai.prompt.name" not in point.attributes
+    assert (recorder.spans()[0].attributes or {})["gen_ai.prompt.name"] == "made up 0"
+    with recorder.telemetry.request("prompts/get", PIPE, prompt="plan"):
+        pass
+    assert "plan" in {point.attributes.get("gen_ai.prompt.name") for point in recorder.points()}
