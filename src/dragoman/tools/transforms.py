@@ -28,7 +28,16 @@ _COMBINATIONS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "depend
 """Keywords at the top that may say something about single arguments."""
 _ABOUT_NAMES = ("patternProperties", "propertyNames", "minProperties", "maxProperties", "const", "enum")
 """Keywords at the top that speak of the arguments as a whole."""
-_UNCLEAR = frozenset({"patternProperties", "propertyNames", "additionalProperties", "unevaluatedProperties"})
+_UNCLEAR = frozenset(
+    {
+        "patternProperties",
+        "propertyNames",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "minProperties",
+        "maxProperties",
+    }
+)
 """Keywords inside a combination that may say something about any argument."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _KEPT = ("$schema", "$id", "$defs", "definitions")

@@ -240,3 +240,11 @@ def test_an_argument_that_the_server_has_itself_is_no_other_spelling() -> None:
     schema = {"properties": {"repo": {"type": "string"}, "Repo": {"type": "string"}}}
     found = changed(tool(schema), repo=ArgumentTransform(value="x"))
     assert sent_arguments(found, {"Repo": "theirs"}) == {"Repo": "theirs", "repo": "x"}
+
+
+@pytest.mark.parametrize("word", ["minProperties", "maxProperties"])
+def test_a_number_of_arguments_inside_a_combination_speaks_of_all(word: str) -> None:
+    schema = {"properties": {"a": {}, "b": {}}, "not": {"anyOf": [{word: 2}]}}
+    refused = change(tool(schema), a=ArgumentTransform(value="x"))
+    assert isinstance(refused, Refusal)
+    assert word in refused.reason
