@@ -369,7 +369,11 @@ def decode(line: str) -> Message:
     Raises:
         ValueError: It is not a message.
     """
-    fields = json.loads(line)
+    try:
+        fields = json.loads(line)
+    except RecursionError:
+        msg = "it is nested too deep"
+        raise ValueError(msg) from None
     if not isinstance(fields, dict):
         msg = "it is not an object"
         raise ValueError(msg)  # noqa: TRY004 -- one error type for every invalid line
@@ -384,7 +388,7 @@ def decode(line: str) -> Message:
         role=known["role"],
         text=str(known.get("text", "")),
         parts=tuple(_part(part) for part in known.get("parts", ())),
-        calls=tuple(ToolCall(**call) for call in known.get("calls", ())),
+        calls=tuple(_call(call) for call in known.get("calls", ())),
         call_id=str(known.get("call_id", "")),
         name=str(known.get("name", "")),
         is_error=bool(known.get("is_error", False)),
@@ -422,9 +426,31 @@ def _part_fields(part: Part) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value not in ("", {}, None)}
 
 
-def _part(fields: Mapping[str, Any]) -> Part:
+def _call(fields: Any) -> ToolCall:
+    """Read a call; whoever reads a conversation relies on texts being texts.
+
+    Raises:
+        ValueError: It is none.
+    """
     known = dict(fields)
-    known["data"] = base64.b64decode(fields.get("data", ""))
+    if wrong := [
+        name for name in ("id", "name", "raw", "problem") if not isinstance(known.get(name, ""), str)
+    ]:
+        msg = f"`{wrong[0]}` of a call must be a text"
+        raise ValueError(msg)
+    return ToolCall(**known)
+
+
+def _part(fields: Any) -> Part:
+    known = dict(fields)
+    texts = ("kind", "text", "data", "mime_type", "uri")
+    if wrong := [name for name in texts if not isinstance(known.get(name, ""), str)]:
+        msg = f"`{wrong[0]}` of a part must be a text"
+        raise ValueError(msg)
+    if not isinstance(known.get("meta", {}), dict):
+        msg = "`meta` of a part must be an object"
+        raise ValueError(msg)  # noqa: TRY004 -- as above
+    known["data"] = base64.b64decode(known.get("data", ""))
     return Part(**known)
 
 

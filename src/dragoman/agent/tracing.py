@@ -17,6 +17,7 @@ from dragoman.observe.telemetry import (
     EXECUTE_TOOL,
     SCOPE,
     Telemetry,
+    cut,
     error_type,
     find,
     harmless,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import Answer, Answered, ModelRequest, Provider, ToolCall, Usage
     from dragoman.model import ToolDef, ToolResult
 
+MOST_MODELS = 20
+"""Names of models in answers that are values of their own in metrics: whoever answers chooses them."""
 TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
 """The boundaries that the conventions name for numbers of tokens."""
 SECONDS_BUCKETS = tuple(0.01 * 2**power for power in range(14))
@@ -55,6 +58,7 @@ class AgentTracing:
         """Trace nothing until an SDK is found; `mask` removes secrets."""
         self._mask = mask
         self._found: tuple[Telemetry, Any, Any] | None = None
+        self._models: set[str] = set()
 
     def question(self, provider: Provider) -> AgentSpan | nullcontext[None]:
         """Return the span of one question."""
@@ -77,9 +81,10 @@ class AgentTracing:
         found = self._find()
         if found is None:
             return nullcontext()
+        name = cut(name)
         about: dict[str, Any] = {
             "gen_ai.tool.name": name,
-            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.call.id": cut(call.id),
             "gen_ai.tool.type": "extension" if tool is not None and tool.server else "function",
         }
         if found[0].has_content:
@@ -105,7 +110,7 @@ class AgentTracing:
             about["gen_ai.request.model"] = provider.model
             if kind == "CLIENT":
                 about |= place_of(getattr(provider, "base_url", ""))
-        return AgentSpan(found, name or operation, about, details or {}, kind=kind)
+        return AgentSpan(found, name or operation, about, details or {}, kind=kind, models=self._models)
 
     def _find(self) -> tuple[Telemetry, Any, Any] | None:
         """Return what records spans, tokens and durations; an SDK may be set up late."""
@@ -134,7 +139,7 @@ class AgentTracing:
 class AgentSpan:
     """One span; a context manager, entered and left by the same task."""
 
-    __slots__ = ("_about", "_began", "_details", "_found", "_kind", "_name", "_span", "_token")
+    __slots__ = ("_about", "_began", "_details", "_found", "_kind", "_models", "_name", "_span", "_token")
 
     def __init__(
         self,
@@ -144,7 +149,10 @@ class AgentSpan:
         details: Mapping[str, Any],
         *,
         kind: str,
+        models: set[str],
     ) -> None:
+        self._models = models
+        """The names of models that have answered."""
         self._found = found
         self._name = name
         self._about = about
@@ -191,9 +199,14 @@ class AgentSpan:
 
     def answered(self, said: Answered) -> None:
         """Record the answer of a model."""
-        if said.model:
-            self._about["gen_ai.response.model"] = said.model
-        self._tell({**self._about, "gen_ai.response.finish_reasons": [said.finish], **_counts(said.usage)})
+        about = dict(self._about)
+        if model := cut(said.model):
+            about["gen_ai.response.model"] = model
+            if len(self._models) < MOST_MODELS:
+                self._models.add(model)
+            if model in self._models:
+                self._about["gen_ai.response.model"] = model
+        self._tell({**about, "gen_ai.response.finish_reasons": [said.finish], **_counts(said.usage)})
         if said.usage.input_tokens or said.usage.output_tokens:
             with harmless():
                 for kind in ("input", "output"):

@@ -135,6 +135,8 @@ class AppliedTransform(Struct, kw_only=True):
     """The server's names of arguments, by the names that are shown, where these differ."""
     closed: frozenset[str] = frozenset()
     """The server's names of arguments that no caller may use."""
+    folded: Annotated[frozenset[str], HIDDEN] = frozenset()
+    """The same without what a server may ignore in a name: case and marks."""
     fixed: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])
     """What is always sent, by the server's names."""
     defaults: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict[str, Any])

@@ -9,7 +9,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from dragoman.observe.telemetry import EXECUTE_TOOL, MAX_MESSAGE_CHARS, error_type, harmless, result_of
+from dragoman.observe.telemetry import (
+    EXECUTE_TOOL,
+    MAX_MESSAGE_CHARS,
+    MAX_URI_CHARS,
+    code_of,
+    cut,
+    error_type,
+    harmless,
+    result_of,
+)
 from dragoman.trust.masking import excerpt
 
 if TYPE_CHECKING:
@@ -20,8 +29,6 @@ if TYPE_CHECKING:
 
     from dragoman.observe.telemetry import Telemetry, TracedServer
 
-MAX_NAME_CHARS = 200
-MAX_URI_CHARS = 2_000
 ASKED = frozenset({"elicitation/create", "sampling/createMessage", "roots/list", "ping"})
 """What a server may ask a client; other methods have no place in a metric."""
 _TOOL_CALL = "tools/call"
@@ -63,19 +70,19 @@ class ServedRequest:
         self._span: Span | None = None
         self._token: Any = None
         self._about: dict[str, Any] = {"mcp.method.name": label or method}
-        details: dict[str, Any] = {"jsonrpc.request.id": str(request_id)}
+        details: dict[str, Any] = {"jsonrpc.request.id": cut(str(request_id))}
         for key, value in about.items():
             # There are too many clients for a metric.
             (details if key.startswith("client.") else self._about)[key] = value
         if session_id:
-            details["mcp.session.id"] = session_id
+            details["mcp.session.id"] = cut(session_id)
         with harmless():
             self._open(method, params, details)
 
     def _open(self, method: str, params: Mapping[str, Any], details: dict[str, Any]) -> None:
         telemetry = self._telemetry
         trace, name = telemetry.api_trace, params.get("name")
-        target = name[:MAX_NAME_CHARS] if isinstance(name, str) else ""
+        target = cut(name) if isinstance(name, str) else ""
         if method == _TOOL_CALL:
             self._about |= {"gen_ai.operation.name": EXECUTE_TOOL, "gen_ai.tool.name": target}
             if telemetry.has_content:
@@ -86,7 +93,7 @@ class ServedRequest:
             target = ""
         uri: object = params.get("uri")
         if isinstance(uri, str) and uri:
-            details["mcp.resource.uri"] = self._mask(uri[:MAX_URI_CHARS])
+            details["mcp.resource.uri"] = excerpt(uri, MAX_URI_CHARS, self._mask).text
         meta: object = params.get("_meta")
         # Only the keys of the propagators are read; whatever else a client writes there is not ours.
         carrier = _texts(cast("dict[str, Any]", meta)) if isinstance(meta, dict) else {}
@@ -130,9 +137,9 @@ class ServedRequest:
         if error is not None:
             code = getattr(error, "code", None)
             is_rpc = isinstance(code, int)
-            told["error.type"] = str(code) if is_rpc else error_type(error)
+            told["error.type"] = code_of(code) if is_rpc else error_type(error)
             if is_rpc:
-                told["rpc.response.status_code"] = str(code)
+                told["rpc.response.status_code"] = told["error.type"]
             message = excerpt(str(error), MAX_MESSAGE_CHARS, self._mask).text
         elif result is not None and result.get("isError") is True:
             told["error.type"] = "tool_error"

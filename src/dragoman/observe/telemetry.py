@@ -38,6 +38,7 @@ from dragoman.trust.addresses import split_url
 from dragoman.trust.masking import excerpt, mask_text
 from dragoman.trust.redaction import current_redactor
 from dragoman.version import VERSION
+from dragoman.visible import visible_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,10 +56,16 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120
 """Seconds; the boundaries that the conventions name for every duration."""
 MAX_MESSAGE_CHARS = 300
 MAX_CONTENT_CHARS = 8_192
+MAX_NAME_CHARS = 200
+MAX_URI_CHARS = 2_000
+MAX_CODE = 1_000
+"""The largest code of an error that is a value of its own, besides the reserved ones of JSON-RPC."""
+_RESERVED_CODES = range(-32_768, -31_999)
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable that turns the recording of arguments and results on."""
 EXECUTE_TOOL = "execute_tool"
 _OPERATION, _TOOL, _METHOD = "gen_ai.operation.name", "gen_ai.tool.name", "mcp.method.name"
+_PROMPT = "gen_ai.prompt.name"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -193,17 +200,17 @@ class Telemetry:
         """
         about = {_METHOD: method, **peer.attributes}
         if tool:
-            about |= {_TOOL: tool, _OPERATION: EXECUTE_TOOL}
+            about |= {_TOOL: cut(tool), _OPERATION: EXECUTE_TOOL}
         if prompt:
-            about["gen_ai.prompt.name"] = prompt
+            about[_PROMPT] = cut(prompt)
         details: dict[str, Any] = {}
         if resource:
-            details["mcp.resource.uri"] = self.mask(resource)
+            details["mcp.resource.uri"] = excerpt(resource, MAX_URI_CHARS, self.mask).text
         if self.has_content and tool:
             details["gen_ai.tool.call.arguments"] = self.content(arguments)
         if peer.session_id:
-            details["mcp.session.id"] = peer.session_id
-        name = f"{method} {target}" if (target := tool or prompt) else method
+            details["mcp.session.id"] = cut(peer.session_id)
+        name = f"{method} {target}" if (target := cut(tool or prompt)) else method
         return TracedRequest(self, name, about, details)
 
     def session_ended(self, peer: TracedServer, seconds: float, error: BaseException | None = None) -> None:
@@ -291,14 +298,18 @@ class TracedRequest:
         if exc is not None:
             self.failed(error_type(exc), message_of(exc, self._telemetry.mask))
             if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
-                self._tell("rpc.response.status_code", str(exc.rpc_code))
+                self._tell("rpc.response.status_code", code_of(exc.rpc_code))
+        measured = self._about
+        if "rpc.response.status_code" in measured:
+            # There may be no such prompt: a client of the gateway must not be able to make new series.
+            measured = {key: value for key, value in measured.items() if key != _PROMPT}
         context = None
         if self._span is not None:
             # Exemplars link the measurement to its span, which is not current at this point.
             context = self._telemetry.api_trace.set_span_in_context(self._span)
             if self._owns_span:
                 self._span.end()
-        self._telemetry.operations.record(seconds, self._about, context=context)
+        self._telemetry.operations.record(seconds, measured, context=context)
 
     def meta(self) -> dict[str, str] | None:
         """Return the `_meta` with which the server continues the trace; `None` if it is empty."""
@@ -383,11 +394,21 @@ def harmless() -> _Harmless:
     return _HARMLESS
 
 
+def cut(text: str) -> str:
+    """Return a name as an attribute has it: servers, models and clients choose it."""
+    return visible_part(text[:MAX_NAME_CHARS])
+
+
+def code_of(code: int) -> str:
+    """Return the code of an error as an attribute: whoever answers must not be able to make new series."""
+    return str(code) if code in _RESERVED_CODES or abs(code) <= MAX_CODE else "other"
+
+
 def error_type(error: BaseException) -> str:
     """Return the class of an error, as the conventions want it."""
     match error:
         case ProtocolError(rpc_code=int() as code):
-            return str(code)
+            return code_of(code)
         case TimeoutError():
             return "timeout"
         case asyncio.CancelledError():

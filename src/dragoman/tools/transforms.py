@@ -8,6 +8,7 @@ offered without a transform that keeps something from callers.
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,16 @@ _COMBINATIONS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "depend
 """Keywords at the top that may say something about single arguments."""
 _ABOUT_NAMES = ("patternProperties", "propertyNames", "minProperties", "maxProperties", "const", "enum")
 """Keywords at the top that speak of the arguments as a whole."""
-_UNCLEAR = frozenset({"patternProperties", "propertyNames", "additionalProperties", "unevaluatedProperties"})
+_UNCLEAR = frozenset(
+    {
+        "patternProperties",
+        "propertyNames",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "minProperties",
+        "maxProperties",
+    }
+)
 """Keywords inside a combination that may say something about any argument."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _KEPT = ("$schema", "$id", "$defs", "definitions")
@@ -100,6 +110,7 @@ def transformed(
             name=name,
             renamed=schema.renamed,
             closed=schema.closed,
+            folded=frozenset(map(_folded, schema.closed)),
             fixed=schema.fixed,
             defaults=schema.defaults,
             references=frozenset(name for name, value in schema.given.items() if _has_reference(value)),
@@ -128,11 +139,12 @@ def sent_arguments(
     if by is None:
         return dict(arguments)
     renamed, closed = by.renamed, by.closed
+    known = json_object(tool.input_schema.get("properties")) if closed else {}
     sent: dict[str, Any] = {}
     for name, value in arguments.items():
         if (own := renamed.get(name)) is not None:
             sent[own] = value
-        elif name in closed:
+        elif name in closed or (closed and name not in known and _folded(name) in by.folded):
             problem = f"unknown key `{name}`"
             msg = f"invalid arguments for `{tool.name}` (nothing was sent): {problem}"
             raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=[problem])
@@ -145,6 +157,15 @@ def sent_arguments(
         # Last, so that nothing else counts.
         sent |= by.fixed if value_of is None or by.references.isdisjoint(by.fixed) else value_of(by.fixed)
     return sent
+
+
+def _folded(name: str) -> str:
+    """Return what names have in common that a server may take for the same: `perPage`, `Per_page`.
+
+    Parsers in several languages ignore the case of names, and some the marks between words.
+    """
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return "".join(filter(str.isalnum, plain)) or plain
 
 
 def unused_transforms(spec: ServerSpec, listing: Iterable[Mapping[str, Any]]) -> list[str]:

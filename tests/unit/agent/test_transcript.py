@@ -118,3 +118,30 @@ def test_a_line_that_is_no_message_is_named(tmp_path: Path, line: str, reason: s
 
 def test_a_line_holds_only_what_is_said() -> None:
     assert json.loads(encode(Message(role="user", text="hello"))) == {"v": 1, "role": "user", "text": "hello"}
+
+
+WRONG = [None, 5, True, [], [[1]], {"a": 1}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("name", ["id", "name", "raw", "problem"])
+def test_a_call_with_a_field_of_another_type_is_no_message(name: str, wrong: object) -> None:
+    call = {"id": "a", "name": "n", "arguments": {}, "raw": "{}"}
+    with pytest.raises(ValueError, match="must be a text"):
+        decode(json.dumps({"role": "assistant", "calls": [{**call, name: wrong}]}))
+
+
+@pytest.mark.parametrize("wrong", [5, True, [[1]], "x"], ids=repr)
+def test_a_part_with_a_field_of_another_type_is_no_message(wrong: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        decode(json.dumps({"role": "user", "parts": [{"kind": "text", "meta": wrong}]}))
+    with pytest.raises((ValueError, TypeError)):
+        decode(json.dumps({"role": "user", "parts": [wrong]}))
+
+
+def test_a_line_that_is_nested_too_deep_is_named(tmp_path: Path) -> None:
+    depth = 200_000
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"role":"user","native":{"a":' + "[" * depth + "]" * depth + '}}\n{"role":"user"}\n')
+    with pytest.raises(AgentError, match="line 1 is not a transcript message"):
+        Transcript(path).read()

@@ -12,6 +12,7 @@ from dragoman.errors import ProtocolError
 from dragoman.model import Http
 from dragoman.observe.served_request import ServedRequest, served
 from dragoman.observe.telemetry import BUCKETS, CONTENT, TracedServer
+from dragoman.server.protocol.envelope import MCPError
 from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -204,3 +205,14 @@ def test_the_secrets_of_the_servers_are_masked_and_long_names_cut(monkeypatch: p
     assert "plain-looking" not in span.to_json()
     assert len(span.to_json()) < 6_000
     recorder.close()
+
+
+def test_an_id_and_a_code_of_anyone_are_cut(recorder: Recorder) -> None:
+    request = ServedRequest(
+        recorder.telemetry, "tools/call", {"name": "a\u202eb"}, request_id="9" * 10_000, about=PLACE
+    )
+    request.end(None, MCPError(code=123_456, message="no"))
+    about = recorder.span().attributes or {}
+    assert len(str(about["jsonrpc.request.id"])) == 200
+    assert about["gen_ai.tool.name"] == "ab"
+    assert measured(recorder)["error.type"] == "other"

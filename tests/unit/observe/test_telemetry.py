@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from dragoman.agent.messages import Answered, Message, Usage
+from dragoman.agent.tracing import MOST_MODELS, AgentSpan
 from dragoman.errors import CallTimeoutError, ConnectionLostError, ProtocolError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.observe.telemetry import BUCKETS, CONTENT, Telemetry, TracedServer, find
@@ -409,3 +411,74 @@ def test_nothing_is_recorded_or_imported_unless_an_sdk_is_set_up(configured: str
 
 def test_without_an_sdk_there_is_nothing_to_find() -> None:
     assert find() is None
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(-32602, "-32602"), (-32000, "-32000"), (7, "7"), (404_404, "other"), (-(10**9), "other")],
+)
+def test_a_server_makes_no_new_series_with_its_codes(recorder: Recorder, code: int, said: str) -> None:
+    with (
+        pytest.raises(ProtocolError),
+        recorder.telemetry.request("tools/call", PIPE, tool="find"),
+    ):
+        raise ProtocolError("no", rpc_code=code)
+    (point,) = recorder.points()
+    assert point.attributes["error.type"] == said
+    assert point.attributes["rpc.response.status_code"] == said
+
+
+def test_names_that_others_choose_are_cut_and_have_no_unseen_characters(recorder: Recorder) -> None:
+    long = "a\x1b[31m\u202e" + "x" * 10_000
+    peer = PIPE.replace(session_id=long)
+    with recorder.telemetry.request("tools/call", peer, tool=long):
+        pass
+    with recorder.telemetry.request("resources/read", peer, resource=f"x:{long}"):
+        pass
+    call, read = recorder.spans()
+    for span in (call, read):
+        texts = [span.name, *map(str, (span.attributes or {}).values())]
+        assert max(map(len, texts)) <= 2_000
+    for text in (
+        call.name,
+        (call.attributes or {})["gen_ai.tool.name"],
+        (call.attributes or {})["mcp.session.id"],
+    ):
+        assert "\x1b" not in str(text)
+        assert "\u202e" not in str(text)
+
+
+def test_a_model_makes_no_new_series_with_its_names(recorder: Recorder) -> None:
+    meter = MeterProvider(metric_readers=[reader := InMemoryMetricReader()]).get_meter("m")
+    found = (recorder.telemetry, meter.create_histogram("tokens"), meter.create_histogram("seconds"))
+    models: set[str] = set()
+    for number in range(3 * MOST_MODELS):
+        with AgentSpan(found, "chat m", {}, {}, kind="CLIENT", models=models) as span:
+            usage = Usage(input_tokens=1, output_tokens=1)
+            message = Message(role="assistant", text="x")
+            span.answered(
+                Answered(message=message, finish="stop", usage=usage, model=f"m{number}" + "y" * 9_000)
+            )
+    data = reader.get_metrics_data()
+    assert data is not None
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        named = {point.attributes.get("gen_ai.response.model") for point in metric.data.data_points}
+        assert len(named) == MOST_MODELS + 1
+    told = {(span.attributes or {})["gen_ai.response.model"] for span in recorder.spans()}
+    assert len(told) == 3 * MOST_MODELS
+    assert all(len(str(one)) == 200 for one in told)
+
+
+def test_a_prompt_that_a_server_refuses_makes_no_series(recorder: Recorder) -> None:
+    for number in range(3):
+        with (
+            pytest.raises(ProtocolError),
+            recorder.telemetry.request("prompts/get", PIPE, prompt=f"made up {number}"),
+        ):
+            raise ProtocolError("no such prompt", rpc_code=-32602)
+    (point,) = recorder.points()
+    assert "gen_ai.prompt.name" not in point.attributes
+    assert (recorder.spans()[0].attributes or {})["gen_ai.prompt.name"] == "made up 0"
+    with recorder.telemetry.request("prompts/get", PIPE, prompt="plan"):
+        pass
+    assert "plan" in {point.attributes.get("gen_ai.prompt.name") for point in recorder.points()}

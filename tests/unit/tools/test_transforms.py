@@ -221,3 +221,30 @@ def test_a_refused_transform_leaves_the_tool_as_it_is() -> None:
     assert found is not None
     assert (found.name, found.own_name, found.input_schema) == ("mcp_s_t", "t", SCHEMA)
     assert sent_arguments(found, {"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["Repo", "REPO", " repo", "re-po", "ｒepo", "re\u200bpo", "_repo_"])
+def test_a_closed_argument_cannot_be_given_by_a_spelling_that_a_server_may_take_for_it(name: str) -> None:
+    schema = {"properties": {"repo": {"type": "string"}, "repos": {"type": "string"}}}
+    for rule in (ArgumentTransform(value="x"), ArgumentTransform(hidden=True), ArgumentTransform(name="n")):
+        found = changed(tool(schema), repo=rule)
+        with pytest.raises(InvalidArgumentsError, match="unknown key"):
+            sent_arguments(found, {name: "theirs"})
+        assert (
+            sent_arguments(found, {"repos": "a", "other": "b"}).items()
+            >= {"repos": "a", "other": "b"}.items()
+        )
+
+
+def test_an_argument_that_the_server_has_itself_is_no_other_spelling() -> None:
+    schema = {"properties": {"repo": {"type": "string"}, "Repo": {"type": "string"}}}
+    found = changed(tool(schema), repo=ArgumentTransform(value="x"))
+    assert sent_arguments(found, {"Repo": "theirs"}) == {"Repo": "theirs", "repo": "x"}
+
+
+@pytest.mark.parametrize("word", ["minProperties", "maxProperties"])
+def test_a_number_of_arguments_inside_a_combination_speaks_of_all(word: str) -> None:
+    schema = {"properties": {"a": {}, "b": {}}, "not": {"anyOf": [{word: 2}]}}
+    refused = change(tool(schema), a=ArgumentTransform(value="x"))
+    assert isinstance(refused, Refusal)
+    assert word in refused.reason

@@ -20,6 +20,7 @@ from dragoman.agent.providers.parsing import (
     objects_in,
     read_call,
     sendable,
+    sound,
     text_in,
     to_turns,
 )
@@ -268,11 +269,14 @@ class AnthropicReader:
             role="assistant",
             text=sendable(text),
             calls=tuple(calls),
-            native={"anthropic": {"model": self._asked, "content": blocks}} if blocks else {},
+            native=sound({"anthropic": {"model": self._asked, "content": blocks}}) if blocks else {},
         )
 
     def _begin(self, index: int, block: dict[str, Any]) -> Iterable[ModelEvent]:
         self._blocks[index] = block
+        if "citations" in block:
+            known: object = block["citations"]
+            block["citations"] = list(cast("list[Any]", known)) if isinstance(known, list) else []
         match block.get("type"):
             case "tool_use":
                 block["id"] = self._ids.settle(text_in(block, "id"))
@@ -296,7 +300,7 @@ class AnthropicReader:
             case "signature_delta":
                 self._add(index, "signature", text_in(delta, "signature"))
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+                block.setdefault("citations", []).append(delta.get("citation"))
             case "input_json_delta":
                 raw = self._add(index, "input", text_in(delta, "partial_json"))
                 if block.get("type") == "tool_use":

@@ -19,6 +19,7 @@ from dragoman.agent.providers.parsing import (
     objects_in,
     read_call,
     sendable,
+    sound,
     text_in,
     to_turns,
 )
@@ -318,5 +319,5 @@ class GeminiReader:
             role="assistant",
             text=sendable("".join(self._text)),
             calls=tuple(self._calls),
-            native={API: {"model": self._asked, "parts": parts}} if parts else {},
+            native=sound({API: {"model": self._asked, "parts": parts}}) if parts else {},
         )

@@ -17,6 +17,7 @@ from dragoman.agent.providers.parsing import (
     objects_in,
     read_call,
     sendable,
+    sound,
     text_in,
     to_turns,
 )
@@ -221,7 +222,7 @@ class OllamaReader:
     def partial(self) -> Message:
         """Return the answer so far."""
         thinking = "".join(self._thoughts)
-        native = {API: {"thinking": thinking, "model": self._asked}} if thinking else {}
+        native = sound({API: {"thinking": thinking, "model": self._asked}}) if thinking else {}
         return Message(
             role="assistant", text=sendable("".join(self._text)), calls=tuple(self._calls), native=native
         )

@@ -16,7 +16,7 @@ from dragoman.agent.providers.azure import KEY as AZURE_KEY
 from dragoman.agent.providers.compatible import COMPATIBLE_APIS
 from dragoman.agent.providers.local import ANY, LOCAL_SERVERS
 from dragoman.agent.providers.options import ProviderOptions
-from dragoman.agent.providers.request import ProviderError
+from dragoman.agent.providers.request import ProviderError, shown
 from dragoman.agent.providers.window import LEAST_WINDOW
 from dragoman.suggest import suggest
 
@@ -123,8 +123,10 @@ def _find(name: str) -> Opener:
     entry = others[name]
     try:
         found: object = entry.load()
-    except Exception as error:  # noqa: BLE001 -- the code of another package
-        msg = f"the provider `{name}` of `{entry.value}` cannot be imported: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the code of another package
+        # It may quote what it has read, such as the environment.
+        why = shown(f"{type(error).__name__}: {error}")
+        msg = f"the provider `{name}` of `{entry.value}` cannot be imported: {why}"
     else:
         if callable(found):
             return cast("Opener", found)

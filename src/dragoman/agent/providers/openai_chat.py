@@ -7,7 +7,6 @@ choices, no usage, reasoning under three names.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
@@ -20,8 +19,10 @@ from dragoman.agent.providers.parsing import (
     read_call,
     sendable,
     sent_arguments,
+    sound,
     text_in,
     to_turns,
+    written_text,
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError, require_sdk
 from dragoman.struct import MutableStruct, Struct, field
@@ -276,7 +277,7 @@ class ChatReader:
             role="assistant",
             text=sendable("".join(self._text or self._refusal)),
             calls=tuple(calls),
-            native={"openai": native} if native else {},
+            native=sound({"openai": native}) if native else {},
         )
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterable[ModelEvent]:
@@ -304,7 +305,7 @@ class ChatReader:
         function = object_in(piece, "function")
         name = text_in(function, "name")
         written: object = function.get("arguments")
-        raw = written if isinstance(written, str) else "" if written is None else json.dumps(written)
+        raw = "" if written is None else written_text(written)
         call = self._slot(piece, name=name)
         call.name = call.name or name
         call.pieces.append(raw)

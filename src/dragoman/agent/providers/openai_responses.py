@@ -19,6 +19,7 @@ from dragoman.agent.providers.parsing import (
     read_call,
     sendable,
     sent_arguments,
+    sound,
     text_in,
     to_turns,
 )
@@ -261,7 +262,7 @@ class ResponsesReader:
             role="assistant",
             text=sendable("".join(texts)),
             calls=tuple(calls),
-            native={"responses": {"model": self._asked, "output": native}} if native else {},
+            native=sound({"responses": {"model": self._asked, "output": native}}) if native else {},
         )
 
     def _finish(self, message: Message) -> Finish:

@@ -70,7 +70,7 @@ class ProviderOptions(Struct, kw_only=True):
             **fields: More of its fields.
 
         Raises:
-            ProviderAuthError: There is no key for the provider's own address.
+            ProviderAuthError: There is no key for the provider's own address, or none that can be sent.
         """
         base_url = self.base_url or self.env.get(base_variable, "").strip() or own
         variable = self.key_variable or variable
@@ -82,13 +82,16 @@ class ProviderOptions(Struct, kw_only=True):
         """Return the key; one that is not required is only looked for in the environment.
 
         Raises:
-            ProviderAuthError: It is required, and there is none.
+            ProviderAuthError: It is required, and there is none; or it cannot be sent.
         """
         key = await find_key(variable, self.env, keyring=is_required)
         if key is None and is_required:
             msg = f"no API key for `{self.name}`"
             hint = f"set `{variable}`, or run `keyring set {KEYRING_SERVICE} {variable}`"
             raise ProviderAuthError(msg, provider=self.name, hint=hint)
+        if key is not None and not (key.reveal().isascii() and key.reveal().isprintable()):
+            msg = f"the key in `{variable}` has characters that no API key has"
+            raise ProviderAuthError(msg, provider=self.name, hint="copy it again")
         return key
 
     def effort(self, default: str = "") -> str:

@@ -6,6 +6,7 @@ Invalid arguments do not raise: they become `ToolCall.problem`, a message for th
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _NONE: Mapping[str, Any] = {}
+LARGEST_NUMBER = 1 << 53
+"""The largest number that every JSON reader takes; one that an API sends beyond it says nothing."""
 
 
 def as_object(value: object) -> Mapping[str, Any]:
@@ -45,9 +48,11 @@ def text_in(fields: Mapping[str, Any], key: str) -> str:
 
 
 def number_in(fields: Mapping[str, Any], key: str) -> int:
-    """Return an integer field that is not negative."""
+    """Return an integer field that is not negative; 0 for a number that can be none."""
     value = fields.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 < value <= LARGEST_NUMBER else 0
 
 
 def sendable(text: str) -> str:
@@ -57,6 +62,25 @@ def sendable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def sound(native: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an API wants back as it can be sent and stored; nothing if it is nested too deep."""
+    try:
+        return _clean(dict(native))
+    except RecursionError:
+        return {}
+
+
+def written_text(written: object) -> str:
+    """Return a call's arguments as text; some servers send them already decoded."""
+    if isinstance(written, str):
+        return written
+    try:
+        return json.dumps(written, ensure_ascii=False)
+    except RecursionError:
+        # No reader takes it: it becomes the problem of the call.
+        return "[" * 100_000
 
 
 _NEAR = 40
@@ -72,9 +96,9 @@ _KINDS: dict[type, str] = {
 
 def read_call(id: str, name: str, written: object) -> ToolCall:  # noqa: A002 -- the field's own name
     """Build a call from the model's arguments; some servers send them already decoded."""
-    raw = written if isinstance(written, str) else json.dumps(written, ensure_ascii=False)
+    raw = sendable(written_text(written))
     arguments, problem = read_arguments(raw)
-    return ToolCall(id=id, name=name, arguments=arguments, raw=raw, problem=problem)
+    return ToolCall(id=id, name=sendable(name), arguments=arguments, raw=raw, problem=problem)
 
 
 def read_arguments(raw: str) -> tuple[dict[str, Any] | None, str]:
@@ -82,10 +106,13 @@ def read_arguments(raw: str) -> tuple[dict[str, Any] | None, str]:
     if not raw.strip():
         return {}, ""  # Models often send nothing for a tool without parameters.
     try:
-        value = _decoded(raw)
+        value: object = _decoded(raw)
         if isinstance(value, str):
             # Some models encode their object twice.
             value = _twice(value)
+        if "\\u" in raw:
+            # Only an escape can contain a lone surrogate, which could not be sent back.
+            value = _clean(value)
     except json.JSONDecodeError as error:
         near = raw[max(error.pos - _NEAR, 0) : error.pos + _NEAR]
         return None, f"the arguments are not valid JSON: {error.msg} at character {error.pos}, near `{near}`"
@@ -98,9 +125,7 @@ def read_arguments(raw: str) -> tuple[dict[str, Any] | None, str]:
     if not isinstance(value, dict):
         kind = _KINDS.get(type(value), "something else")
         return None, f"the arguments have to be a JSON object, not {kind}"
-    arguments = cast("dict[str, Any]", value)
-    # Only an escape can contain a lone surrogate, which could not be sent back.
-    return (_clean(arguments) if "\\u" in raw else arguments), ""
+    return cast("dict[str, Any]", value), ""
 
 
 def is_object(raw: str) -> bool:
@@ -124,6 +149,7 @@ class Ids:
 
     def settle(self, given: str) -> str:
         """Return the given id, or a new one."""
+        given = sendable(given)
         if given and given not in self._turn:
             self._turn.add(given)
             return given
@@ -164,6 +190,8 @@ def _twice(value: str) -> object:
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return sendable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, list):
         return [_clean(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import random
 import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dragoman.agent.messages import Retrying
+from dragoman.agent.messages import CallDelta, Retrying, TextDelta, ThoughtDelta
 from dragoman.agent.providers.parsing import Ids, as_object, text_in
 from dragoman.agent.providers.window import ask_window, hosted_window
 from dragoman.errors import ModelError
@@ -38,7 +40,13 @@ if TYPE_CHECKING:
     from dragoman.agent.providers.keys import Secret
     from dragoman.agent.providers.window import ModelWindow
 
+logger = logging.getLogger("dragoman")
+
 LONGEST_WORDS = 1000
+LONGEST_ANSWER = 64 << 20
+"""Characters of one answer; a model writes far less before it ends."""
+MOST_CALLS = 1_000
+"""Tool calls of one answer."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 
 
@@ -209,6 +217,10 @@ class ModelEndpoint:
 
     def __post_init__(self) -> None:
         self.redactor = Redactor([self.key.reveal()] if self.key else ())
+        parts = addresses.split_url(self.base_url)
+        if self.key and parts is not None and parts.scheme == "http" and not is_private(self.base_url):
+            line = "`%s`: the key is sent to `%s` over plain http, where others can read it"
+            logger.warning(line, self.provider, mask_url(self.base_url))
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
         """Send one request, and yield the events of its answer.
@@ -431,11 +443,13 @@ async def ask(
         begun = False
         failure: ProviderError | None = None
         answered: Answered | None = None
+        size = _Size(endpoint.provider)
         async with aclosing(endpoint.events(path, body)) as events:
             try:
                 async for event in events:
                     for piece in reader.feed(event):
                         begun = True
+                        size.add(piece)
                         yield piece
                 answered = reader.finish()
             except ProviderError as error:
@@ -457,6 +471,31 @@ async def ask(
             raise _with_partial(failure, reader.partial())
         yield Retrying(reason=failure.message, pause=pause)
         await endpoint.sleep(pause)
+
+
+class _Size:
+    """Stops an answer that never ends."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._characters = 0
+        self._calls: set[str] = set()
+
+    def add(self, piece: ModelEvent) -> None:
+        """Count a piece.
+
+        Raises:
+            StreamBrokenError: The answer is too large.
+        """
+        if isinstance(piece, TextDelta | ThoughtDelta):
+            self._characters += len(piece.text)
+        elif isinstance(piece, CallDelta):
+            self._characters += len(piece.raw)
+            self._calls.add(piece.id)
+        if self._characters > LONGEST_ANSWER or len(self._calls) > MOST_CALLS:
+            most = f"{LONGEST_ANSWER:,} characters or {MOST_CALLS:,} tool calls"
+            msg = f"`{self._provider}`: the answer has more than {most}"
+            raise StreamBrokenError(msg, provider=self._provider)
 
 
 def _with_partial(failure: ProviderError, partial: Message) -> ProviderError:
@@ -504,5 +543,7 @@ def is_private(url: str) -> bool:
     """Return whether an address is of this machine or network by its form, without resolving it."""
     parts = addresses.split_url(url)
     host = parts.host if parts is not None else ""
-    is_number = ":" in host or host.replace(".", "").isdigit()
-    return is_loopback(url) or is_number or "." not in host or host.endswith((".local", ".lan", ".internal"))
+    try:
+        return not ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return is_loopback(url) or "." not in host or host.endswith((".local", ".lan", ".internal"))

@@ -38,14 +38,20 @@ acme = acme_models:open_model
 quick = acme_models:open_at_once
 gone = acme_models:no_such_function
 number = acme_models:answer
+exits = acme_exits:open_model
+tells = acme_tells:open_model
 openai = acme_models:open_at_once
 """
+
+TOKEN = "sk-" + "Q7w8" * 8
 
 
 @pytest.fixture(autouse=True)
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install a distribution as `pip install --target` does."""
     (tmp_path / "acme_models.py").write_text(CODE, "utf-8")
+    (tmp_path / "acme_exits.py").write_text("raise SystemExit(3)", "utf-8")
+    (tmp_path / "acme_tells.py").write_text(f"raise ValueError('\\x1b[31m {TOKEN}')", "utf-8")
     about = tmp_path / "acme_models-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-models\nVersion: 1.0\n", "utf-8")
@@ -89,3 +95,12 @@ async def test_it_is_listed_and_cannot_take_the_name_of_another() -> None:
 async def test_a_broken_package_is_named(name: str, why: str) -> None:
     with pytest.raises(ProviderError, match=f"the provider `{name}` of `acme_models:.*` {why}"):
         await open_provider(f"{name}:x", env={})
+
+
+async def test_a_package_that_ends_the_program_or_tells_a_secret_is_an_error_like_others() -> None:
+    with pytest.raises(ProviderError, match="cannot be imported: SystemExit: 3"):
+        await open_provider("exits:x", env={})
+    with pytest.raises(ProviderError, match="cannot be imported: ValueError") as caught:
+        await open_provider("tells:x", env={})
+    assert TOKEN not in str(caught.value)
+    assert "\x1b" not in str(caught.value)

@@ -207,3 +207,35 @@ def test_a_secret_is_never_shown() -> None:
     assert not Secret("")
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret)
+
+
+@pytest.mark.parametrize("key", ["sk-a\nX-Other: b", "sk-\x01a", "sk-\u79d8", "sk-\udc80a"])
+@pytest.mark.parametrize("name", ["openai", "responses", "anthropic", "gemini", "deepseek"])
+async def test_a_key_that_no_header_takes_is_refused_before_it_is_sent(name: str, key: str) -> None:
+    with pytest.raises(ProviderAuthError, match="characters") as caught:
+        await open_provider(f"{name}:m", key_variable="MY_KEY", env={"MY_KEY": key})
+    assert key not in str(caught.value)
+    assert "MY_KEY" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "warns"),
+    [
+        ("http://api.example.com/v1", "o-key-4711", True),
+        ("http://8.8.8.8/v1", "o-key-4711", True),
+        ("http://[2606:4700::1111]/v1", "o-key-4711", True),
+        ("http://api.example.com/v1", "", False),
+        ("https://api.example.com/v1", "o-key-4711", False),
+        ("http://10.0.0.7:8000/v1", "o-key-4711", False),
+        ("http://[::1]:8000/v1", "o-key-4711", False),
+        ("http://box:8000/v1", "o-key-4711", False),
+    ],
+)
+async def test_a_key_over_plain_http_is_warned_of(
+    url: str, key: str, caplog: pytest.LogCaptureFixture, *, warns: bool
+) -> None:
+    for name in ("openai", "anthropic", "gemini"):
+        caplog.clear()
+        await open_provider(f"{name}:m", base_url=url, key_variable="MY_KEY", env={"MY_KEY": key})
+        assert ("over plain http" in caplog.text) is warns
+        assert "o-key-4711" not in caplog.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +17,17 @@ from dragoman.agent.providers.anthropic import AnthropicReader
 from dragoman.agent.providers.gemini import GeminiReader
 from dragoman.agent.providers.openai_chat import ChatReader
 from dragoman.agent.providers.openai_responses import ResponsesReader
-from dragoman.agent.providers.parsing import Ids
-from dragoman.agent.providers.request import ProviderError
+from dragoman.agent.providers.parsing import Ids, read_call
+from dragoman.agent.providers.request import (
+    MOST_CALLS,
+    ModelEndpoint,
+    ProviderError,
+    StreamBrokenError,
+    ask,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
 READERS: dict[str, Any] = {
     "openai": ChatReader,
@@ -130,3 +139,135 @@ def test_any_conversation_of_calls_is_legal(api: str, turns: list[list[str]], ra
             [[], [Message(role="user", text="more"), Message(role="system", text="news")]]
         )
     assert CHECKS[api](body(api, *conversation)) == ""
+
+
+DEEP = json.loads("[" * 800 + "]" * 800)
+ODD = [float("nan"), float("inf"), 10**4200, "\ud800", [1, "\udfff"], {"\ud800": 2}, DEEP]
+PLACES: dict[str, list[Any]] = {
+    "openai": [
+        lambda odd: {"choices": [{"delta": {"reasoning_details": [{"a": odd}]}, "finish_reason": "stop"}]},
+        lambda odd: {
+            "choices": [
+                {
+                    "delta": {
+                        "tool_calls": [{"id": odd, "x": odd, "function": {"name": odd, "arguments": odd}}]
+                    },
+                    "finish_reason": "stop",
+                }
+            ]
+        },
+        lambda odd: {
+            "usage": {"prompt_tokens": odd, "completion_tokens": odd},
+            "choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}],
+        },
+    ],
+    "responses": [
+        lambda odd: {
+            "type": "response.output_item.done",
+            "item": {"type": "reasoning", "id": odd, "encrypted_content": odd},
+        },
+    ],
+    "anthropic": [
+        lambda odd: {
+            "type": "message_start",
+            "message": {"usage": {"input_tokens": odd, "output_tokens": odd}},
+        },
+        lambda odd: {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "redacted_thinking", "data": odd, "citations": odd},
+        },
+        lambda odd: {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "citations_delta", "citation": odd},
+        },
+        lambda odd: {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": odd, "name": odd, "input": odd},
+        },
+    ],
+    "gemini": [
+        lambda odd: {
+            "usageMetadata": {"promptTokenCount": odd},
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {"executableCode": odd, "thoughtSignature": odd},
+                            {"functionCall": {"name": odd, "args": odd, "id": odd}},
+                        ]
+                    },
+                    "finishReason": "STOP",
+                }
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["nan", "infinite", "huge", "half", "list", "key", "deep"])
+@pytest.mark.parametrize("api", sorted(PLACES))
+def test_what_json_and_utf_8_cannot_say_is_not_kept_to_be_sent_back(api: str, odd: Any) -> None:
+    reader = READERS[api](model="m", ids=Ids([]))
+    try:
+        for place in PLACES[api]:
+            list(reader.feed(place(odd)))
+        usage = reader.finish().usage
+        assert f"{usage.input_tokens / 3:,}".isprintable()
+    except ProviderError:
+        pass
+    message = reader.partial()
+    sent = body(api, Message(role="user", text="hi"), message)
+    assert json.dumps(sent, allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_citations_of_a_wrong_type_are_dropped() -> None:
+    reader = AnthropicReader(model="m", ids=Ids([]))
+    block = {"type": "text", "text": "a", "citations": 5}
+    list(reader.feed({"type": "content_block_start", "index": 0, "content_block": block}))
+    delta = {"type": "citations_delta", "citation": {"url": "u"}}
+    list(reader.feed({"type": "content_block_delta", "index": 0, "delta": delta}))
+    assert reader.partial().native["anthropic"]["content"][0]["citations"] == [{"url": "u"}]
+
+
+def test_deep_arguments_with_escapes_are_a_problem_of_the_call_alone() -> None:
+    raw = '{"a":' * 900 + '"\\u0041"' + "}" * 900
+    assert read_call("i", "n", raw).problem or read_call("i", "n", raw).arguments is not None
+    # A lone half may stand in the text itself.
+    assert read_call("i", "n\ud800", '{"a": "\ud800"}').arguments == {"a": "\ufffd"}
+
+
+class Endless(ModelEndpoint):
+    """An API that never ends its answer."""
+
+    def __init__(self, make: Callable[[int], dict[str, Any]]) -> None:
+        super().__init__(provider="openai", base_url="http://127.0.0.1:1")
+        self.make = make
+        self.sent = 0
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        assert path
+        assert body == {}
+        while True:
+            self.sent += 1
+            yield {"choices": [{"delta": self.make(self.sent)}]}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: {"content": "x" * 2**20},
+        lambda _: {"reasoning": "x" * 2**20},
+        lambda _: {"tool_calls": [{"id": "a", "index": 0, "function": {"arguments": "1" * 2**20}}]},
+        lambda at: {"tool_calls": [{"id": f"c{at}", "index": at, "function": {"name": "f"}}]},
+    ],
+    ids=["text", "thoughts", "arguments", "calls"],
+)
+async def test_an_answer_without_an_end_is_an_error(make: Callable[[int], dict[str, Any]]) -> None:
+    endpoint = Endless(make)
+    with pytest.raises(StreamBrokenError, match="more than"):
+        async for _ in ask(endpoint, "/", body={}, new_reader=lambda: ChatReader(model="m", ids=Ids([]))):
+            pass
+    assert endpoint.sent <= MOST_CALLS + 1
