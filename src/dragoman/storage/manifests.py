@@ -182,12 +182,13 @@ class ManifestCache:
     def _make_room(self) -> None:
         """Remove the least recently used manifests, and temporary files that a crash left."""
         found: list[tuple[float, str]] = []
-        for entry in os.scandir(self.folder):
-            changed = entry.stat(follow_symlinks=False).st_mtime
-            if entry.name.endswith(_SUFFIX):
-                found.append((changed, entry.path))
-            elif entry.name.endswith(".new") and time.time() - changed > DAY:
-                Path(entry.path).unlink(missing_ok=True)
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                changed = entry.stat(follow_symlinks=False).st_mtime
+                if entry.name.endswith(_SUFFIX):
+                    found.append((changed, entry.path))
+                elif entry.name.endswith(".new") and time.time() - changed > DAY:
+                    Path(entry.path).unlink(missing_ok=True)
         for _, path in sorted(found)[: max(0, len(found) - MAX_MANIFESTS + 1)]:
             Path(path).unlink(missing_ok=True)
 

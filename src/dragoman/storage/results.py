@@ -159,10 +159,11 @@ class ResultStore:
         """Return the files: when each was last used, its size, its path."""
         found: list[tuple[float, int, Path]] = []
         if self.folder.is_dir():
-            for entry in os.scandir(self.folder):
-                if _NAME.fullmatch(entry.name) or entry.name.endswith(_HALF_WRITTEN):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append((status.st_mtime, status.st_size, Path(entry.path)))
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    if _NAME.fullmatch(entry.name) or entry.name.endswith(_HALF_WRITTEN):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime, status.st_size, Path(entry.path)))
         return found
 
 
