@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import shutil
 import signal
 import socket
@@ -100,16 +101,19 @@ def kill(pid: int) -> None:
 
 
 def wait_gone(pid: int) -> None:
+    """Wait until all threads of a process have ended: its sockets are open until then."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], 30)[0], f"process {pid} does not end"
+    finally:
+        os.close(handle)
     until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z" and not _is_our_child(pid):
-            return
+    while _is_our_child(pid) and time.monotonic() < until:
         threading.Event().wait(0.02)
-    pytest.fail(f"process {pid} does not end")
+    assert not _is_our_child(pid), f"process {pid} is not reaped"
 
 
 def _is_our_child(pid: int) -> bool:
