@@ -6,6 +6,7 @@ The commands are collected from the sources. A new one without a situation here 
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from tests.unit.cli.terminal import at_terminal
 
 import dragoman as package
 from dragoman.cli.main import cli
+from dragoman.server.oauth.token_store import Login, TokenStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -404,12 +406,42 @@ def test_a_server_without_oauth_gets_its_token(faults: str) -> None:
     for told in (seen, dragoman("doctor", "locked"), dragoman("login", "locked")):
         words = printed(told, "login locked")
         assert words == ["login", "locked", "--with-token"]
-    assert dragoman("login", "locked", "--with-token", stdin="two words\n").returncode == 5
+    for token, problem in (
+        ("two words", "one word of ASCII"),
+        ("wrong", "`locked` rejects the token (HTTP 401)"),
+    ):
+        refused = dragoman("login", "locked", "--with-token", stdin=f"{token}\n")
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert problem in refused.stderr
     typed(seen, "login locked", stdin="Bearer right\n")
     done = dragoman("status", "locked")
     assert done.returncode == 0, done.stdout
     assert dragoman("logout", "locked").returncode == 0
     assert dragoman("status", "locked").returncode == 5
+
+
+def test_a_saved_token_that_is_rejected_later_is_replaced_as_printed(
+    faults: str,
+) -> None:
+    async def keep(token: str) -> None:
+        store = TokenStore("locked", f"{faults}/login")
+        async with store.locked():
+            await store.save(Login(access_token=token))
+
+    configure(locked={"type": "http", "url": f"{faults}/login"})
+    asyncio.run(keep("revoked"))
+    seen = dragoman("status", "locked")
+    assert "the saved token was rejected (HTTP 401)" in seen.stdout
+    assert "The saved token is wrong or has expired." in dragoman("doctor", "locked").stdout
+    typed(seen, "login locked", stdin="right\n")
+    assert dragoman("status", "locked").returncode == 0
+
+
+def test_a_token_that_cannot_be_checked_is_kept_and_said_to_be_unchecked() -> None:
+    configure(far={"type": "http", "url": "http://127.0.0.1:9/mcp"})
+    done = dragoman("login", "far", "--with-token", stdin="right\n")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "the token of `far` is kept, but not checked: cannot reach `far`" in done.stderr
 
 
 @prints("login {}")

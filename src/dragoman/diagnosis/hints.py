@@ -403,6 +403,8 @@ def _login(facts: Facts) -> Iterable[str]:
         else:
             new = f"Enter a new one, as `Bearer TOKEN`: {set_command(spec, f'headers.{header}')}"
         yield f"The server rejects the `{header}` header: the token is wrong or has expired. {new}"
+    elif facts.reason == "saved_token":
+        yield f"The saved token is wrong or has expired. Enter a new one: `{login} --with-token`"
     elif facts.reason == "no_oauth":
         yield f"It offers no login by OAuth. Enter a token: `{login} --with-token`"
     else:

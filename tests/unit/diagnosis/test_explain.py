@@ -119,7 +119,8 @@ def test_a_status_is_explained_in_words_for_people() -> None:
     assert state_word(status(ServerState.CONNECTING)) == "waiting"
     needs = AuthRequiredError("no", server="files")
     assert state_word(status(ServerState.NEEDS_AUTH, needs)) == "needs login"
-    wrong = AuthRequiredError("no", server="files", reason="token")
-    assert state_word(status(ServerState.NEEDS_AUTH, wrong)) == "wrong token"
+    for reason in ("token", "saved_token"):
+        wrong = AuthRequiredError("no", server="files", reason=reason)
+        assert state_word(status(ServerState.NEEDS_AUTH, wrong)) == "wrong token"
     refused = ConnectError("no", server="files", stage="approval")
     assert state_word(status(ServerState.FAILED, refused)) == "not approved"
