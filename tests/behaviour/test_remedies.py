@@ -459,6 +459,15 @@ def test_an_input_is_asked_for_once_and_kept_until_logout() -> None:
         assert told.returncode == 3
         words = printed(told, "login")
     assert dragoman(*words).returncode == 2  # there is no terminal to ask at
+    empty = dragoman(*words, "--with-token", stdin="\n")
+    with at_terminal(*words) as person:
+        person.wait_until(lambda: "vault-key (for my vault)" in person.current)
+        person.type("\r")
+        assert person.wait_for_end() == 3, person.text
+        for text in (empty.stdout + empty.stderr, person.text):
+            assert "nothing was given for `vault-key`" in text
+            assert "logged in" not in text
+    assert printed(empty, "login") == words
     with at_terminal("call", "my vault", "echo", "text=hi") as person:
         person.wait_until(lambda: "vault-key (for my vault)" in person.current)
         person.type("k1\r")
