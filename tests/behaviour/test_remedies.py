@@ -332,6 +332,31 @@ def test_a_variable_that_a_server_misses_is_named_and_entered(app: str) -> None:
     assert dragoman("status", "my acme").returncode == 0
 
 
+@pytest.mark.parametrize("app", ["own", "another app"])
+def test_a_variable_without_a_value_is_entered_as_printed(app: str) -> None:
+    written = "${SLACK_TOKEN}" if app == "own" else "${env:SLACK_TOKEN}"
+    made = script("assert os.environ['TOKEN'] == 'a-key'") | {"env": {"TOKEN": written}}
+    (configure if app == "own" else of_cursor)(slack=made)
+    dragoman("config", "hosts", "--use")
+    for command, code in (("doctor", 3), ("config check", 0)):
+        told = dragoman(*command.split())
+        assert told.returncode == code
+        assert "`export SLACK_TOKEN=…`" in " ".join(told.stdout.split())
+        assert printed(told, "set slack")[2] == "env.TOKEN"
+    assert dragoman("status", SLACK_TOKEN="a-key").returncode == 0
+    typed(dragoman("doctor"), "set slack", stdin="a-key\n")
+    assert dragoman("status").returncode == 0
+
+
+def test_no_secret_is_asked_for_where_it_would_be_shared() -> None:
+    servers = {"slack": entry("plain.py", env={"TOKEN": "${SLACK_TOKEN}"})}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    assert dragoman("trust", "approve", "slack", "--yes").returncode == 0
+    told = dragoman("doctor").stdout
+    assert "`export SLACK_TOKEN=…`" in told
+    assert "dragoman set" not in told
+
+
 FACED = {
     "spaced": ({"command": f"{sys.executable} {SERVERS / 'plain.py'}"}, {}),
     "misspelt": ({"command": f"{sys.executable}x", "args": [str(SERVERS / "plain.py")]}, {}),

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialects import HOSTS, dialect
+from dragoman.config.dialects import set_command
 from dragoman.config.packages import package_of
 from dragoman.config.templates import references
 from dragoman.diagnosis.signs import (
@@ -219,26 +219,6 @@ def _without_password(facts: Facts) -> Iterable[str]:
 def _pass_on(spec: ServerSpec, names: Sequence[str]) -> str:
     are = "are" if len(names) > 1 else "is"
     return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(spec, names)}"
-
-
-def set_command(spec: ServerSpec, *asked: str, **values: str) -> str:
-    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out.
-
-    Args:
-        spec: The server. If its file is another app's, the command names the app: it changes no such file
-            unasked.
-        asked: Keys for which the command asks.
-        values: Keys with their values.
-    """
-    words = [*asked, *(f"{key}={shlex.quote(value)}" for key, value in values.items())]
-    name, host, first = shlex.quote(spec.name), spec.origin.dialect, ""
-    if host in HOSTS and spec.origin.scope != "session":
-        keys = {key.removeprefix("timeouts.").partition(".")[0] for key in (*asked, *values)}
-        if keys <= dialect(host).writes.keys():
-            words += ["--profile", host]
-        else:  # that app's format has no such key
-            first = f"`dragoman import {host} --only {name} --write`, then "
-    return f"{first}`dragoman set {name} {' '.join(words)}`"
 
 
 def _set_env(spec: ServerSpec, names: Sequence[str]) -> str:
