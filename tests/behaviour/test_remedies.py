@@ -469,6 +469,24 @@ def test_a_token_that_cannot_be_checked_is_kept_and_said_to_be_unchecked() -> No
     assert "the token of `far` is kept, but not checked: cannot reach `far`" in done.stderr
 
 
+def test_a_rejected_header_is_replaced_as_printed_and_keeps_its_scheme(faults: str) -> None:
+    path = of_cursor(law={"url": f"{faults}/login", "headers": {"Authorization": "Bearer old"}})
+    assert dragoman("config", "hosts", "--use").returncode == 0
+    words = printed(dragoman("doctor", "law"), "set law")
+    with at_terminal("doctor", "--fix", "law") as person:
+        person.wait_until(lambda: "token for headers.Authorization of `law`:" in person.current)
+        person.type("right\r")
+        person.wait_until(lambda: person.current.endswith("[y/N]:"))
+        person.type("n\r")
+        assert person.wait_for_end() == 5
+    unusual = dragoman(*words, stdin="ri\x1bght\n")
+    assert unusual.returncode == 2
+    assert "control characters" in unusual.stderr
+    assert "Bearer old" in path.read_text("utf-8")
+    assert dragoman(*words, stdin="right\n").returncode == 0
+    assert dragoman("status", "law").returncode == 0
+
+
 @prints("login {}")
 def test_an_input_is_asked_for_once_and_kept_until_logout() -> None:
     folder = Path(os.environ["XDG_CONFIG_HOME"], "Code", "User")

@@ -381,7 +381,9 @@ def _login(facts: Facts) -> Iterable[str]:
         elif asked:
             new = f"It stands in {_listed(asked)}: set a new one there."
         else:
-            new = f"Enter a new one, as `Bearer TOKEN`: {set_command(spec, f'headers.{header}')}"
+            scheme = spec.transport.headers[header].lower().startswith("bearer ")
+            form = "" if scheme else ", as `Bearer TOKEN`"
+            new = f"Enter a new one{form}: {set_command(spec, f'headers.{header}')}"
         yield f"The server rejects the `{header}` header: the token is wrong or has expired. {new}"
     elif facts.reason == "saved_token":
         yield f"The saved token is wrong or has expired. Enter a new one: `{login} --with-token`"
