@@ -487,6 +487,21 @@ def test_a_rejected_header_is_replaced_as_printed_and_keeps_its_scheme(faults: s
     assert dragoman("status", "law").returncode == 0
 
 
+@prints("unset {} auth")
+def test_a_login_that_the_entry_rules_out_names_what_rules_it_out(faults: str) -> None:
+    law = {"type": "http", "url": f"{faults}/login", "headers": {"Authorization": "Bearer old"}}
+    configure(law=law, off={**law, "headers": {}, "auth": "none"})
+    refused = dragoman("login", "law")
+    assert refused.returncode == 3
+    assert "none" not in refused.stderr
+    told = dragoman(*printed(refused, "doctor law"))
+    typed(told, "set law", stdin="right\n")
+    assert dragoman("status", "law").returncode == 0
+    typed(dragoman("login", "off"), "unset off auth")
+    typed(dragoman("login", "off"), "login off", stdin="right\n")
+    assert dragoman("status", "off").returncode == 0
+
+
 @prints("login {}")
 def test_an_input_is_asked_for_once_and_kept_until_logout() -> None:
     folder = Path(os.environ["XDG_CONFIG_HOME"], "Code", "User")

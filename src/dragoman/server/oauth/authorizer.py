@@ -729,10 +729,17 @@ async def open_authorizer(
     return authorizer_for(server, transport, auth, handler=handler, tls=tls, user=user)
 
 
-def no_oauth_error(server: str, transport: Transport) -> ConfigError:
+def no_oauth_error(server: str, transport: Transport, auth: Auth | None) -> ConfigError:
     """Return the error for a login to a server that does not use OAuth."""
-    is_local = isinstance(transport, Stdio)
-    hint = "it is a local command" if is_local else 'it has an `Authorization` header, or `auth = "none"`'
+    name = shlex.quote(server)
+    if isinstance(transport, Stdio):
+        hint = "it is a local command"
+    elif auth is not None and auth.mode == "none":
+        hint = f'it has `auth = "none"`: `dragoman unset {name} auth`'
+    elif any(header.lower() == "authorization" for header in transport.headers):
+        hint = f"its `Authorization` header is its login; if that fails: `dragoman doctor {name}`"
+    else:
+        hint = "its URL has a user and a password"
     return ConfigError(f"`{server}` does not use OAuth", hint=hint)
 
 
@@ -745,7 +752,7 @@ async def login(server: str, transport: Transport, auth: Auth | None, ui: LoginU
     """
     authorizer = await open_authorizer(server, transport, auth)
     if authorizer is None:
-        raise no_oauth_error(server, transport)
+        raise no_oauth_error(server, transport, auth)
     try:
         await authorizer.login(ui)
     finally:
