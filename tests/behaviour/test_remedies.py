@@ -357,6 +357,18 @@ def test_no_secret_is_asked_for_where_it_would_be_shared() -> None:
     assert "dragoman set" not in told
 
 
+def test_a_server_that_is_only_slow_gets_more_time_as_printed() -> None:
+    of_cursor(slow=script("sys.stdin.read()"))
+    dragoman("config", "hosts", "--use")
+    told = dragoman("doctor", "slow", "--timeout", "0.5")
+    assert printed(told, "set slow") == ["set", "slow", "timeouts.connect=2m"]
+    refused = dragoman(*printed(told, "set slow"), "--profile", "cursor")
+    assert refused.returncode == 3
+    assert printed(refused, "import") == printed(told, "import")
+    typed(refused, "import")
+    assert typed(told, "set slow").stdout.startswith("Set timeouts.connect of `slow`")
+
+
 FACED = {
     "spaced": ({"command": f"{sys.executable} {SERVERS / 'plain.py'}"}, {}),
     "misspelt": ({"command": f"{sys.executable}x", "args": [str(SERVERS / "plain.py")]}, {}),

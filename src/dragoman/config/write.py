@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import copy
 import difflib
+import shlex
 import stat
 import tomllib
 from importlib import resources
@@ -307,7 +308,10 @@ def _with_values(
     lost = [str(loss) for loss in losses if loss not in known]
     if lost:
         msg = f"the format of this file cannot express it: {'; '.join(lost)}"
-        raise ConfigError(msg, source=str(target.path), pointer=dotted(place))
+        host, hint = target.dialect.name, ""
+        if host in HOSTS and target.scope != "session":
+            hint = f"copy it first: `dragoman import {host} --only {shlex.quote(name)} --write`"
+        raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint=hint)
     for path, value in _leaves(old, new):
         for alias in _timeout_aliases(path, raw, target.dialect):
             document = edit.remove(document, (*place, alias))

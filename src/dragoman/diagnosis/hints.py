@@ -275,13 +275,13 @@ def _ending(facts: Facts) -> Iterable[str]:
     elif facts.junk:
         yield "It logs to standard output, which is for MCP messages. Make it log to standard error."
     if facts.timed_out and facts.stage in ("start", "handshake"):
+        longer = set_command(facts.spec, **{"timeouts.connect": "2m"})
+        check = "It does not answer. Check that the command starts an MCP server over stdio."
         if package_of(transport) is not None:
-            wait = "The first start downloads the package. Run it yourself once, or wait longer: "
-            yield f"{wait}{set_command(facts.spec, **{'timeouts.connect': '2m'})}"
-        yield (
-            "It does not answer. Check that the command starts an MCP server over stdio, or raise "
-            "`timeouts.connect` if it is only slow."
-        )
+            yield f"The first start downloads the package. Run it yourself once, or wait longer: {longer}"
+            yield check
+        else:
+            yield f"{check} If it is only slow, wait longer: {longer}"
     elif facts.stage == "handshake" and facts.exit_code is not None and facts.exit_code < 0:
         yield f"It was killed by signal {-facts.exit_code}. Check whether memory ran out."
     elif facts.stage == "handshake" and facts.exit_code == 0:
