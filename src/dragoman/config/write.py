@@ -363,6 +363,13 @@ def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -
     except InvalidSpecError as error:
         msg = f"server `{spec.name}` would be invalid: {'; '.join(error.problems)}"
         raise ConfigError(msg, source=source) from None
+    is_local = isinstance(found.transport, Stdio)
+    others = REMOTE_KEYS if is_local else keys(Stdio)
+    for key, value in values.items():
+        if value is not None and key.partition(".")[0] in others:
+            what = "a local command" if is_local else "behind a URL"
+            msg = f"server `{spec.name}` is {what}, which has no `{key}`"
+            raise ConfigError(msg)
     wrong = [note.message for note in found.notes if note.code == "unknown"]
     if wrong:
         raise ConfigError(wrong[0], source=source)
