@@ -175,8 +175,8 @@ def _cause(error: BaseException, spec: ServerSpec | None) -> str:
 
 
 def _place(error: ConfigError) -> str:
-    """Return the file's name and line; the whole path would fill the line."""
-    name = re.split(r"[/\\]", error.source)[-1] or error.pointer
+    """Return the file's name and line with its folder; the whole path would fill the line."""
+    name = "/".join(re.split(r"[/\\]", error.source)[-2:]).lstrip("/") or error.pointer
     return f"{name}:{error.line}" if error.line else name
 
 

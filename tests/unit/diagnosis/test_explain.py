@@ -99,7 +99,8 @@ def test_an_error_without_a_reason_keeps_its_own_words() -> None:
     assert explain(failed()).cause == "it broke"
     assert explain(failed(), ServerSpec("a b", Stdio("x"))).next_step == "dragoman doctor 'a b'"
     assert (
-        explain(ConfigError("two names", source="/home/me/mcp.json", line=7)).cause == "mcp.json:7: two names"
+        explain(ConfigError("two names", source="/home/me/mcp.json", line=7)).cause
+        == "me/mcp.json:7: two names"
     )
     assert explain(ConfigError("two names")).next_step == "dragoman config check"
     assert (
