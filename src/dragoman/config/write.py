@@ -113,8 +113,10 @@ def target(
         msg = f"the profile `{profile.app}` has no file of its own to write to"
         variables = f"set {profile.environment}_MCP_* in the environment" if profile.environment else ""
         raise ConfigError(msg, hint=variables or "name one with `--config FILE`")
-    found = next((place.dialect for place, candidate in places if candidate == path), "")
-    return target_at(path, found or profile.default_dialect, expansion.root)
+    found = next((place for place, candidate in places if candidate == path), None)
+    chosen = (found.dialect if found is not None else "") or profile.default_dialect
+    scope_found = "user" if found is not None and found.scope == "user" else ""
+    return target_at(path, chosen, expansion.root, scope_found)
 
 
 def target_of_spec(spec: ServerSpec, root: str) -> Target:
@@ -438,6 +440,8 @@ def apply(target: Target, change: Callable[[Document], Document], *, private: bo
     def edited(text: str) -> str:
         return change(parse(text, str(target.path), target.format)).text
 
+    # A file of the user's own gets its secrets later, perhaps, and keeps its mode then.
+    private = private or target.scope == "user"
     return change_text(target.path, edited, private=private, backup=target.backup)
 
 
