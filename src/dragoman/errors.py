@@ -247,8 +247,9 @@ class ConnectError(ServerError):
     """What went wrong, as a stable word: `program` (not found), `folder` (its `cwd` does not exist),
     `permission`, `exit`, `timeout`, `stdout` (text that is not MCP), `dns`, `refused`, `unreachable`, `tls`,
     `plain` (no TLS), `proxy`, `http` (an error status), `page` (a web page), `token` (the `Authorization`
-    header was rejected), `no_oauth` (it offers no login by OAuth, so it needs a token),
-    `version` (of the protocol) or `size` (of a message). Empty if none of them fits."""
+    header was rejected), `saved_token` (that of `dragoman login` was), `no_oauth` (it offers no login by
+    OAuth, so it needs a token), `version` (of the protocol) or `size` (of a message). Empty if none
+    of them fits."""
     subject: str = ""
     """What the reason is about: host and port, the HTTP status, the version, or the detail of an error."""
     exit_code: int | None = None

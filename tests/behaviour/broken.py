@@ -137,6 +137,9 @@ CAUSES = {
     "slow": (r"no answer within [\d.]+ s after the start", "dragoman doctor slow"),
     "refused": (r"nothing listens at `127\.0\.0\.1:\d+` \(connection refused\)", "dragoman doctor refused"),
     "huge": ("the tool list is larger than `max_message_bytes`", "dragoman doctor huge"),
-    "misspelt": (r"mcp\.json:\d+: unknown key `comand`; did you mean `command`\?", "dragoman config check"),
+    "misspelt": (
+        r"dragoman/mcp\.json:\d+: unknown key `comand`; did you mean `command`\?",
+        "dragoman config check",
+    ),
 }
 """For each broken server, a pattern of its cause, and the next step."""

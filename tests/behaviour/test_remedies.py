@@ -6,6 +6,7 @@ The commands are collected from the sources. A new one without a situation here 
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from tests.unit.cli.terminal import at_terminal
 
 import dragoman as package
 from dragoman.cli.main import cli
+from dragoman.server.oauth.token_store import Login, TokenStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -330,6 +332,43 @@ def test_a_variable_that_a_server_misses_is_named_and_entered(app: str) -> None:
     assert dragoman("status", "my acme").returncode == 0
 
 
+@pytest.mark.parametrize("app", ["own", "another app"])
+def test_a_variable_without_a_value_is_entered_as_printed(app: str) -> None:
+    written = "${SLACK_TOKEN}" if app == "own" else "${env:SLACK_TOKEN}"
+    made = script("assert os.environ['TOKEN'] == 'a-key'") | {"env": {"TOKEN": written}}
+    (configure if app == "own" else of_cursor)(slack=made)
+    dragoman("config", "hosts", "--use")
+    for command, code in (("doctor", 3), ("config check", 0)):
+        told = dragoman(*command.split())
+        assert told.returncode == code
+        assert "`export SLACK_TOKEN=…`" in " ".join(told.stdout.split())
+        assert printed(told, "set slack")[2] == "env.TOKEN"
+    assert dragoman("status", SLACK_TOKEN="a-key").returncode == 0
+    typed(dragoman("doctor"), "set slack", stdin="a-key\n")
+    assert dragoman("status").returncode == 0
+
+
+def test_no_secret_is_asked_for_where_it_would_be_shared() -> None:
+    servers = {"slack": entry("plain.py", env={"TOKEN": "${SLACK_TOKEN}"})}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    assert dragoman("trust", "approve", "slack", "--yes").returncode == 0
+    told = dragoman("doctor").stdout
+    assert "`export SLACK_TOKEN=…`" in told
+    assert "dragoman set" not in told
+
+
+def test_a_server_that_is_only_slow_gets_more_time_as_printed() -> None:
+    of_cursor(slow=script("sys.stdin.read()"))
+    dragoman("config", "hosts", "--use")
+    told = dragoman("doctor", "slow", "--timeout", "0.5")
+    assert printed(told, "set slow") == ["set", "slow", "timeouts.connect=2m"]
+    refused = dragoman(*printed(told, "set slow"), "--profile", "cursor")
+    assert refused.returncode == 3
+    assert printed(refused, "import") == printed(told, "import")
+    typed(refused, "import")
+    assert typed(told, "set slow").stdout.startswith("Set timeouts.connect of `slow`")
+
+
 FACED = {
     "spaced": ({"command": f"{sys.executable} {SERVERS / 'plain.py'}"}, {}),
     "misspelt": ({"command": f"{sys.executable}x", "args": [str(SERVERS / "plain.py")]}, {}),
@@ -404,12 +443,75 @@ def test_a_server_without_oauth_gets_its_token(faults: str) -> None:
     for told in (seen, dragoman("doctor", "locked"), dragoman("login", "locked")):
         words = printed(told, "login locked")
         assert words == ["login", "locked", "--with-token"]
-    assert dragoman("login", "locked", "--with-token", stdin="two words\n").returncode == 5
+    for token, problem in (
+        ("two words", "one word of ASCII"),
+        ("wrong", "`locked` rejects the token (HTTP 401)"),
+    ):
+        refused = dragoman("login", "locked", "--with-token", stdin=f"{token}\n")
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert problem in refused.stderr
     typed(seen, "login locked", stdin="Bearer right\n")
     done = dragoman("status", "locked")
     assert done.returncode == 0, done.stdout
     assert dragoman("logout", "locked").returncode == 0
     assert dragoman("status", "locked").returncode == 5
+
+
+def test_a_saved_token_that_is_rejected_later_is_replaced_as_printed(
+    faults: str,
+) -> None:
+    async def keep(token: str) -> None:
+        store = TokenStore("locked", f"{faults}/login")
+        async with store.locked():
+            await store.save(Login(access_token=token))
+
+    configure(locked={"type": "http", "url": f"{faults}/login"})
+    asyncio.run(keep("revoked"))
+    seen = dragoman("status", "locked")
+    assert "the saved token was rejected (HTTP 401)" in seen.stdout
+    assert "The saved token is wrong or has expired." in dragoman("doctor", "locked").stdout
+    typed(seen, "login locked", stdin="right\n")
+    assert dragoman("status", "locked").returncode == 0
+
+
+def test_a_token_that_cannot_be_checked_is_kept_and_said_to_be_unchecked() -> None:
+    configure(far={"type": "http", "url": "http://127.0.0.1:9/mcp"})
+    done = dragoman("login", "far", "--with-token", stdin="right\n")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "the token of `far` is kept, but not checked: cannot reach `far`" in done.stderr
+
+
+def test_a_rejected_header_is_replaced_as_printed_and_keeps_its_scheme(faults: str) -> None:
+    path = of_cursor(law={"url": f"{faults}/login", "headers": {"Authorization": "Bearer old"}})
+    assert dragoman("config", "hosts", "--use").returncode == 0
+    words = printed(dragoman("doctor", "law"), "set law")
+    with at_terminal("doctor", "--fix", "law") as person:
+        person.wait_until(lambda: "token for headers.Authorization of `law`:" in person.current)
+        person.type("right\r")
+        person.wait_until(lambda: person.current.endswith("[y/N]:"))
+        person.type("n\r")
+        assert person.wait_for_end() == 5
+    unusual = dragoman(*words, stdin="ri\x1bght\n")
+    assert unusual.returncode == 2
+    assert "control characters" in unusual.stderr
+    assert "Bearer old" in path.read_text("utf-8")
+    assert dragoman(*words, stdin="right\n").returncode == 0
+    assert dragoman("status", "law").returncode == 0
+
+
+@prints("unset {} auth")
+def test_a_login_that_the_entry_rules_out_names_what_rules_it_out(faults: str) -> None:
+    law = {"type": "http", "url": f"{faults}/login", "headers": {"Authorization": "Bearer old"}}
+    configure(law=law, off={**law, "headers": {}, "auth": "none"})
+    refused = dragoman("login", "law")
+    assert refused.returncode == 3
+    assert "none" not in refused.stderr
+    told = dragoman(*printed(refused, "doctor law"))
+    typed(told, "set law", stdin="right\n")
+    assert dragoman("status", "law").returncode == 0
+    typed(dragoman("login", "off"), "unset off auth")
+    typed(dragoman("login", "off"), "login off", stdin="right\n")
+    assert dragoman("status", "off").returncode == 0
 
 
 @prints("login {}")
@@ -427,6 +529,15 @@ def test_an_input_is_asked_for_once_and_kept_until_logout() -> None:
         assert told.returncode == 3
         words = printed(told, "login")
     assert dragoman(*words).returncode == 2  # there is no terminal to ask at
+    empty = dragoman(*words, "--with-token", stdin="\n")
+    with at_terminal(*words) as person:
+        person.wait_until(lambda: "vault-key (for my vault)" in person.current)
+        person.type("\r")
+        assert person.wait_for_end() == 3, person.text
+        for text in (empty.stdout + empty.stderr, person.text):
+            assert "nothing was given for `vault-key`" in text
+            assert "logged in" not in text
+    assert printed(empty, "login") == words
     with at_terminal("call", "my vault", "echo", "text=hi") as person:
         person.wait_until(lambda: "vault-key (for my vault)" in person.current)
         person.type("k1\r")

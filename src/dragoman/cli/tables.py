@@ -149,7 +149,8 @@ def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     if found is not None and status.last_error:
         step = in_session(typed(found.next_step))
         notes.append(Text(safe(str(found.replace(next_step=step))), style="red"))
-    if status.retry_in is not None:
+    # As in `read_server`.
+    if status.retry_in is not None and status.state.value != "needs_auth":
         often = " (failed repeatedly)" if status.crash_loop else ""
         notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))
     return notes

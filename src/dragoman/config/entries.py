@@ -230,9 +230,11 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
-            guess = next(
-                (f"; did you mean `{one.meant}` by `{one.key}`?" for one in reader.notes if one.meant), ""
-            )
+            unknown = [one for one in reader.notes if one.code == "unknown"]
+            guesses = [(one.meant, one.key) for one in unknown if one.meant]
+            # A shorter key is less like the one that was meant, but here one of two is missing.
+            guesses += [(near, one.key) for one in unknown for near in suggest(one.key, ("command", "url"))]
+            guess = f"; did you mean `{guesses[0][0]}` by `{guesses[0][1]}`?" if guesses else ""
             reader.problem("", f"a server needs a `command` (stdio) or a `url` (http, sse){guess}")
             return None
         return "stdio" if has_command else "http"

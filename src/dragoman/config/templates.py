@@ -475,11 +475,14 @@ def expand_transport(spec: ServerSpec, expansion: ExpansionContext) -> Transport
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:
     asked = name.startswith("input:")
     what = f"the input `{name.removeprefix('input:')}`" if asked else f"the variable `{name}`"
-    hint = (
-        f"run `dragoman login {shlex.quote(spec.name)}`, which asks for it, or pass `inputs`"
-        if asked
-        else f"set {name}, or write ${{{name}:-default}}"
-    )
+    hint = f"run `dragoman login {shlex.quote(spec.name)}`, which asks for it"
+    if not asked:
+        hint = f"give it a value where dragoman starts: `export {name}=…`"
+        # A project's file is shared: no secret belongs into it.
+        if key.startswith(("env.", "headers.")) and spec.origin.scope in ("user", "local"):
+            from dragoman.config.dialects import set_command
+
+            hint += f"; or enter it once: {set_command(spec, key)}"
     return reference_error(spec, key, variable=name, what=what, why="has no value", hint=hint)
 
 

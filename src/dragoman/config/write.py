@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import copy
 import difflib
+import shlex
 import stat
 import tomllib
 from importlib import resources
@@ -112,8 +113,10 @@ def target(
         msg = f"the profile `{profile.app}` has no file of its own to write to"
         variables = f"set {profile.environment}_MCP_* in the environment" if profile.environment else ""
         raise ConfigError(msg, hint=variables or "name one with `--config FILE`")
-    found = next((place.dialect for place, candidate in places if candidate == path), "")
-    return target_at(path, found or profile.default_dialect, expansion.root)
+    found = next((place for place, candidate in places if candidate == path), None)
+    chosen = (found.dialect if found is not None else "") or profile.default_dialect
+    scope_found = "user" if found is not None and found.scope == "user" else ""
+    return target_at(path, chosen, expansion.root, scope_found)
 
 
 def target_of_spec(spec: ServerSpec, root: str) -> Target:
@@ -325,7 +328,10 @@ def _with_values(
     lost = [str(loss) for loss in losses if loss not in known]
     if lost:
         msg = f"the format of this file cannot express it: {'; '.join(lost)}"
-        raise ConfigError(msg, source=str(target.path), pointer=dotted(place))
+        host, hint = target.dialect.name, ""
+        if host in HOSTS and target.scope != "session":
+            hint = f"copy it first: `dragoman import {host} --only {shlex.quote(name)} --write`"
+        raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint=hint)
     for path, value in _leaves(old, new):
         for alias in _timeout_aliases(path, raw, target.dialect):
             document = edit.remove(document, (*place, alias))
@@ -377,6 +383,13 @@ def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -
     except InvalidSpecError as error:
         msg = f"server `{spec.name}` would be invalid: {'; '.join(error.problems)}"
         raise ConfigError(msg, source=source) from None
+    is_local = isinstance(found.transport, Stdio)
+    others = REMOTE_KEYS if is_local else keys(Stdio)
+    for key, value in values.items():
+        if value is not None and key.partition(".")[0] in others:
+            what = "a local command" if is_local else "behind a URL"
+            msg = f"server `{spec.name}` is {what}, which has no `{key}`"
+            raise ConfigError(msg)
     wrong = [note.message for note in found.notes if note.code == "unknown"]
     if wrong:
         raise ConfigError(wrong[0], source=source)
@@ -445,6 +458,8 @@ def apply(target: Target, change: Callable[[Document], Document], *, private: bo
     def edited(text: str) -> str:
         return change(parse(text, str(target.path), target.format)).text
 
+    # A file of the user's own gets its secrets later, perhaps, and keeps its mode then.
+    private = private or target.scope == "user"
     return change_text(target.path, edited, private=private, backup=target.backup)
 
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from dragoman.config.dialects import dialect
+from dragoman.config.dialects import dialect, set_command
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.explain import Explanation, explain
-from dragoman.diagnosis.hints import TRIED, Facts, hints, set_command
+from dragoman.diagnosis.hints import TRIED, Facts, hints
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Settings, Stdio
 from dragoman.server.connection_events import ConnectionEvents

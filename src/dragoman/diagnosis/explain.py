@@ -108,10 +108,11 @@ def state_word(status: ServerStatus) -> str:
     if isinstance(error, ConnectError) and error.stage == "approval":
         return "not approved"
     if isinstance(error, ConnectError) and status.state.value == "needs_auth":
-        return {"token": "wrong token", "no_oauth": "needs token"}.get(error.reason, "needs login")
+        return _LOGIN_WORDS.get(error.reason, "needs login")
     return STATE_WORDS[status.state.value]
 
 
+_LOGIN_WORDS = {"token": "wrong token", "saved_token": "wrong token", "no_oauth": "needs token"}
 STATE_WORDS = {
     "idle": "not started",
     "connecting": "waiting",
@@ -138,7 +139,7 @@ def _next_step(error: BaseException, server: str) -> str:
         return "dragoman doctor"
     name = shlex.quote(server)
     if isinstance(error, AuthRequiredError) and error.reason != "token":
-        return f"dragoman login {name}{' --with-token' * (error.reason == 'no_oauth')}"
+        return f"dragoman login {name}{' --with-token' * (error.reason in ('saved_token', 'no_oauth'))}"
     if isinstance(error, MissingVariableError) and error.variable.startswith("input:"):
         return f"dragoman login {name}"
     if isinstance(error, ConnectError) and error.stage == "approval":
@@ -174,8 +175,8 @@ def _cause(error: BaseException, spec: ServerSpec | None) -> str:
 
 
 def _place(error: ConfigError) -> str:
-    """Return the file's name and line; the whole path would fill the line."""
-    name = re.split(r"[/\\]", error.source)[-1] or error.pointer
+    """Return the file's name and line with its folder; the whole path would fill the line."""
+    name = "/".join(re.split(r"[/\\]", error.source)[-2:]).lstrip("/") or error.pointer
     return f"{name}:{error.line}" if error.line else name
 
 
@@ -261,6 +262,7 @@ def stderr_cause(stderr: str, spec: ServerSpec) -> str:
 
 _LOGINS = {
     "token": "the token was rejected (HTTP 401)",
+    "saved_token": "the saved token was rejected (HTTP 401)",
     "no_oauth": "needs a token: it offers no login by OAuth",
 }
 """The cause for each `reason` of an `AuthRequiredError`."""

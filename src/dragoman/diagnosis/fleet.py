@@ -103,7 +103,8 @@ def read_server(
         tools=status.tools,
         cause=found.cause if found is not None else "",
         next_step=found.next_step if found is not None else "",
-        retry_in=status.retry_in if is_on else None,
+        # One that waits for a person is asked again, too, but nobody should wait for that.
+        retry_in=status.retry_in if is_on and status.state.value != "needs_auth" else None,
         crash_loop=status.crash_loop,
         pid=status.pid,
         sandbox="" if status.sandbox == "off" else status.sandbox,

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialects import HOSTS, dialect
+from dragoman.config.dialects import set_command
 from dragoman.config.packages import package_of
 from dragoman.config.templates import references
 from dragoman.diagnosis.signs import (
@@ -221,26 +221,6 @@ def _pass_on(spec: ServerSpec, names: Sequence[str]) -> str:
     return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(spec, names)}"
 
 
-def set_command(spec: ServerSpec, *asked: str, **values: str) -> str:
-    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out.
-
-    Args:
-        spec: The server. If its file is another app's, the command names the app: it changes no such file
-            unasked.
-        asked: Keys for which the command asks.
-        values: Keys with their values.
-    """
-    words = [*asked, *(f"{key}={shlex.quote(value)}" for key, value in values.items())]
-    name, host, first = shlex.quote(spec.name), spec.origin.dialect, ""
-    if host in HOSTS and spec.origin.scope != "session":
-        keys = {key.removeprefix("timeouts.").partition(".")[0] for key in (*asked, *values)}
-        if keys <= dialect(host).writes.keys():
-            words += ["--profile", host]
-        else:  # that app's format has no such key
-            first = f"`dragoman import {host} --only {name} --write`, then "
-    return f"{first}`dragoman set {name} {' '.join(words)}`"
-
-
 def _set_env(spec: ServerSpec, names: Sequence[str]) -> str:
     return set_command(spec, **{f"env.{name}": f"${{{name}}}" for name in names})
 
@@ -295,13 +275,13 @@ def _ending(facts: Facts) -> Iterable[str]:
     elif facts.junk:
         yield "It logs to standard output, which is for MCP messages. Make it log to standard error."
     if facts.timed_out and facts.stage in ("start", "handshake"):
+        longer = set_command(facts.spec, **{"timeouts.connect": "2m"})
+        check = "It does not answer. Check that the command starts an MCP server over stdio."
         if package_of(transport) is not None:
-            wait = "The first start downloads the package. Run it yourself once, or wait longer: "
-            yield f"{wait}{set_command(facts.spec, **{'timeouts.connect': '2m'})}"
-        yield (
-            "It does not answer. Check that the command starts an MCP server over stdio, or raise "
-            "`timeouts.connect` if it is only slow."
-        )
+            yield f"The first start downloads the package. Run it yourself once, or wait longer: {longer}"
+            yield check
+        else:
+            yield f"{check} If it is only slow, wait longer: {longer}"
     elif facts.stage == "handshake" and facts.exit_code is not None and facts.exit_code < 0:
         yield f"It was killed by signal {-facts.exit_code}. Check whether memory ran out."
     elif facts.stage == "handshake" and facts.exit_code == 0:
@@ -401,8 +381,12 @@ def _login(facts: Facts) -> Iterable[str]:
         elif asked:
             new = f"It stands in {_listed(asked)}: set a new one there."
         else:
-            new = f"Enter a new one, as `Bearer TOKEN`: {set_command(spec, f'headers.{header}')}"
+            scheme = spec.transport.headers[header].lower().startswith("bearer ")
+            form = "" if scheme else ", as `Bearer TOKEN`"
+            new = f"Enter a new one{form}: {set_command(spec, f'headers.{header}')}"
         yield f"The server rejects the `{header}` header: the token is wrong or has expired. {new}"
+    elif facts.reason == "saved_token":
+        yield f"The saved token is wrong or has expired. Enter a new one: `{login} --with-token`"
     elif facts.reason == "no_oauth":
         yield f"It offers no login by OAuth. Enter a token: `{login} --with-token`"
     else:

@@ -115,7 +115,7 @@ class AuthorizerSlot:
         authorizer = await self.authorizer(transport, auth)
         if authorizer is None:
             module = await late_import_module("dragoman.server.oauth.authorizer")
-            raise module.no_oauth_error(self._server, transport)
+            raise module.no_oauth_error(self._server, transport, auth)
         return authorizer
 
     async def logout(self, transport: Transport, auth: Auth | None) -> bool:

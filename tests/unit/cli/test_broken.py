@@ -55,7 +55,7 @@ def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(
     assert run(["status", "--no-connect"]) == 0
     shown = capsys.readouterr()
     assert "good" in shown.out
-    assert "wrong   mcp.json:1: " in shown.out
+    assert "wrong   dragoman/mcp.json:1: " in shown.out
     assert shown.err == ""
 
 
@@ -65,7 +65,7 @@ def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(
     [
         (
             '{"mcpServers": {"files": {"comand": "x"}}}',
-            "error: mcp.json:1: unknown key `comand`; did you mean `command`?",
+            "error: dragoman/mcp.json:1: unknown key `comand`; did you mean `command`?",
         ),
         (
             '{"mcpServers": {"files": {"command": "x"},,}}',
@@ -95,6 +95,18 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
     path.with_name("dragoman.toml").write_text('[mcp.servers.good]\ncommand = "true"\n', "utf-8")
     assert run(command) == 9
     assert "unknown server `files`" in capsys.readouterr().err
+
+
+def test_the_doctor_names_the_file_and_the_line_to_correct(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / ".cursor/mcp.json"
+    path.parent.mkdir()
+    path.write_text('{"mcpServers": {"far": {"uri": "https://h/mcp"}}}', "utf-8")
+    assert run(["--profile", "cursor", "doctor"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ".cursor/mcp.json:1: unknown key `uri`; did you mean `url`?" in shown
+    assert "→ Correct line 1 of ~/.cursor/mcp.json." in shown
 
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
 from dragoman.cli.tables import offers_view, result_view, servers_view, signature, status_table, tools_table
 from dragoman.diagnosis.explain import STATE_WORDS
+from dragoman.errors import AuthRequiredError
 from dragoman.model import Part, SourceRef
 from dragoman.observe.metrics import Latency, ServerMetrics
 
@@ -103,6 +104,21 @@ def test_the_cause_is_below_a_server_that_is_not_ready_also_while_it_is_tried_ag
     text = drawn(servers_view([status], {}))
     assert "no such command" in text.splitlines()[2]
     assert ("Retrying in 3.0 s." in text) == (retry_in is not None)
+
+
+def test_what_waits_for_a_person_is_not_said_to_go_on_by_itself() -> None:
+    error = AuthRequiredError("no", server="b", reason="token")
+    status = ServerStatus(
+        name="b",
+        state=ServerState.NEEDS_AUTH,
+        transport="http",
+        error=error,
+        last_error=str(error),
+        retry_in=48.0,
+    )
+    text = drawn(servers_view([status], {}))
+    assert "the token was rejected (HTTP 401)" in text
+    assert "Retrying" not in text
 
 
 def test_nothing_is_wider_than_the_screen() -> None:

@@ -225,7 +225,7 @@ def test_a_missing_variable_names_its_field_its_file_and_its_line(lines: dict[st
     assert (error.variable, error.source, error.line) == ("TOKEN", "/etc/mcp.json", line)
     assert error.pointer == "mcpServers.crm.args.1"
     assert "`args.1` of server `crm`" in str(error)
-    assert "set TOKEN, or write ${TOKEN:-default}" in str(error)
+    assert error.hint == "give it a value where dragoman starts: `export TOKEN=…`"
 
 
 def test_a_missing_answer_is_told_apart_from_a_missing_variable() -> None:

@@ -99,7 +99,8 @@ def test_an_error_without_a_reason_keeps_its_own_words() -> None:
     assert explain(failed()).cause == "it broke"
     assert explain(failed(), ServerSpec("a b", Stdio("x"))).next_step == "dragoman doctor 'a b'"
     assert (
-        explain(ConfigError("two names", source="/home/me/mcp.json", line=7)).cause == "mcp.json:7: two names"
+        explain(ConfigError("two names", source="/home/me/mcp.json", line=7)).cause
+        == "me/mcp.json:7: two names"
     )
     assert explain(ConfigError("two names")).next_step == "dragoman config check"
     assert (
@@ -119,7 +120,8 @@ def test_a_status_is_explained_in_words_for_people() -> None:
     assert state_word(status(ServerState.CONNECTING)) == "waiting"
     needs = AuthRequiredError("no", server="files")
     assert state_word(status(ServerState.NEEDS_AUTH, needs)) == "needs login"
-    wrong = AuthRequiredError("no", server="files", reason="token")
-    assert state_word(status(ServerState.NEEDS_AUTH, wrong)) == "wrong token"
+    for reason in ("token", "saved_token"):
+        wrong = AuthRequiredError("no", server="files", reason=reason)
+        assert state_word(status(ServerState.NEEDS_AUTH, wrong)) == "wrong token"
     refused = ConnectError("no", server="files", stage="approval")
     assert state_word(status(ServerState.FAILED, refused)) == "not approved"

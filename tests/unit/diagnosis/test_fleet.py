@@ -24,6 +24,8 @@ def test_a_server_that_is_down_has_a_cause_a_command_and_a_next_try() -> None:
     assert (row.state, row.word) == ("backoff", "retrying")
     assert (row.cause, row.next_step) == ("the program `lawd` was not found", "dragoman doctor law")
     assert (row.retry_in, row.crash_loop) == (3.0, True)
+    waiting = status(ServerState.NEEDS_AUTH, last_error="no token", retry_in=48.0)
+    assert read_server(waiting).retry_in is None
 
 
 def test_a_disabled_server_is_off_and_has_no_cause() -> None:

@@ -16,7 +16,7 @@ from dragoman.cli.connect import Progress
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, overall_exit, run
 from dragoman.cli.known import named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 from dragoman.cli.output import ErrorReport, ProblemReport
 from dragoman.cli.reviews import ReviewReport, review_report
 from dragoman.struct import UNSET, Report, UnsetType
@@ -139,9 +139,9 @@ def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bo
             click.echo(f"\n{click.style(output.one_line(name), bold=True)}")
             one = explain(problem)
             _say_wrapped("  ", output.safe(one.cause), shutil.get_terminal_size().columns, fg="red")
-            _say_wrapped(
-                "  → ", output.safe(typed(one.next_step)), shutil.get_terminal_size().columns, fg="cyan"
-            )
+            place = f"line {problem.line} of " if problem.line else ""
+            where = f"Correct {place}{output.shorten_path(problem.source)}."
+            _say_wrapped("  → ", output.safe(where), shutil.get_terminal_size().columns, fg="cyan")
         for problem in problems:
             if problem not in broken.values():
                 output.say(f"error: {problem}", fg="red")

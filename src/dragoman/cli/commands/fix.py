@@ -97,5 +97,6 @@ def _advised(one: Diagnosis) -> tuple[dict[str, Any], str]:
             if "--profile" in words:
                 *words, _, profile = words
             if name == one.spec.name:
-                found = parse_values(word for word in words if "=" in word or _can_ask()) | found
+                chosen = [word for word in words if "=" in word or _can_ask()]
+                found = parse_values(chosen, one.spec) | found
     return found, profile

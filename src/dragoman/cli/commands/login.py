@@ -21,7 +21,7 @@ from dragoman.cli.known import named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
 from dragoman.config.load import refused
 from dragoman.config.templates import input_ids
-from dragoman.errors import AuthRequiredError
+from dragoman.errors import AuthRequiredError, ConfigError
 from dragoman.model import LoginUI, Stdio
 from dragoman.storage.answers import forget_answers, keep_answers
 from dragoman.struct import Report
@@ -29,7 +29,7 @@ from dragoman.trust.addresses import read_link, split_url
 from dragoman.trust.layers import answers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dragoman.model import ServerSpec, Settings
 
@@ -105,6 +105,7 @@ def _take_inputs(settings: Settings, spec: ServerSpec, *, with_token: bool) -> N
 
     Raises:
         ConnectError: The server is a project's, and not approved.
+        ConfigError: Nothing was given for one of them.
         UsageError: There is no terminal, or the number of lines is wrong.
     """
     if (error := refused(settings, [spec]).get(spec.name)) is not None:
@@ -112,13 +113,14 @@ def _take_inputs(settings: Settings, spec: ServerSpec, *, with_token: bool) -> N
     names = input_ids(spec)
     if sys.stdin.isatty():
         from dragoman.cli.session.line_editor import TerminalAsker
-        from dragoman.cli.session.questions import AbandonedError, ask_inputs
+        from dragoman.cli.session.questions import AbandonedError, ask_inputs, unanswered
         from dragoman.cli.session.screen import Screen
 
         try:
             run(ask_inputs(TerminalAsker(Screen()), settings, [spec], again=True))
         except AbandonedError:
             raise click.Abort from None
+        _check_given(spec, unanswered(settings, spec))
         return
     listed = ", ".join(f"`{name}`" for name in names)
     if not with_token:
@@ -128,7 +130,15 @@ def _take_inputs(settings: Settings, spec: ServerSpec, *, with_token: bool) -> N
     if len(lines) != len(names):
         msg = f"expected a line for each of {listed} on standard input, not {len(lines)} lines"
         raise click.UsageError(msg)
+    _check_given(spec, [name for name, line in zip(names, lines, strict=True) if not line])
     keep_answers(dict(zip(names, lines, strict=True)), answers_of(spec, settings, ""))
+
+
+def _check_given(spec: ServerSpec, missing: Sequence[str]) -> None:
+    if missing:
+        listed = ", ".join(f"`{name}`" for name in missing)
+        msg = f"nothing was given for {listed}, which `{spec.name}` needs"
+        raise ConfigError(msg, hint=f"try again: `dragoman login {quote(spec.name)}`")
 
 
 async def _login(

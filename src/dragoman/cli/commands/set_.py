@@ -59,7 +59,8 @@ def set_(options: Options, name: str, words: tuple[str, ...], *, dry_run: bool) 
     may be left out: it is asked for, or without a terminal read from standard input, a line for each.
     Everything else in the file stays as it is.
     """  # noqa: D301 -- click wants the backspace itself
-    change(options, name, parse_values(words), dry_run=dry_run)
+    spec, target = target_for(options, name)
+    _change(options, spec, target, parse_values(words, spec), dry_run=dry_run)
 
 
 @click.command()
@@ -70,10 +71,11 @@ def set_(options: Options, name: str, words: tuple[str, ...], *, dry_run: bool) 
 @click.pass_obj
 def unset(options: Options, name: str, keys: tuple[str, ...], *, dry_run: bool) -> None:
     """Remove values of a server, such as `env.TOKEN` or `timeouts.call`, from the file that defines it."""
-    change(options, name, dict.fromkeys(keys), dry_run=dry_run)
+    spec, target = target_for(options, name)
+    _change(options, spec, target, dict.fromkeys(keys), dry_run=dry_run)
 
 
-def parse_values(words: Iterable[str]) -> dict[str, Any]:
+def parse_values(words: Iterable[str], spec: ServerSpec) -> dict[str, Any]:
     """Parse `key=value` words; a value is JSON if it can be, but variables and headers are always texts.
 
     The value of a variable or a header that stands alone is asked for.
@@ -82,7 +84,7 @@ def parse_values(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals and key.startswith(_TEXTS):
-            found[key] = _asked(key)
+            found[key] = _asked(key, spec)
             continue
         if not equals or not key.strip("."):
             msg = f"Expected KEY=VALUE, not `{word}`. To remove a value, use `dragoman unset`."
@@ -97,21 +99,35 @@ def parse_values(words: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _asked(key: str) -> str:
-    """Ask for a value, which may be a secret, or read it from standard input."""
+def _asked(key: str, spec: ServerSpec) -> str:
+    """Ask for a value, which may be a secret, or read it from standard input.
+
+    A token without a scheme gets that of the value that it replaces.
+    """
+    table, _, name = key.partition(".")
+    values: Mapping[str, str | None] = getattr(spec.transport, table, {})
+    is_bearer = (values.get(name) or "").lower().startswith("bearer ")
     if sys.stdin.isatty():
-        return click.prompt(key, hide_input=True, err=True)
-    if text := sys.stdin.readline().rstrip("\r\n"):
-        return text
-    msg = f"No value for `{key}`: write {key}=VALUE, or give it on standard input."
-    raise click.UsageError(msg)
+        what = f"token for {key}" if is_bearer else key
+        text = click.prompt(f"{what} of `{output.one_line(spec.name)}`", hide_input=True, err=True)
+    else:
+        text = sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        msg = f"No value for `{key}`: write {key}=VALUE, or give it on standard input."
+        raise click.UsageError(msg)
+    if not text.isprintable():
+        msg = f"The value for `{key}` has control characters: copy it again."
+        raise click.UsageError(msg)
+    return f"Bearer {text}" if is_bearer and " " not in text else text
 
 
-def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: bool = False) -> None:
+def _change(
+    options: Options, spec: ServerSpec, target: Target, values: Mapping[str, Any], *, dry_run: bool
+) -> None:
     """Change values of a server and print what was done."""
     from dragoman.config import write
 
-    spec, target = target_for(options, name)
+    name = spec.name
     diff = write.preview_values(target, name, spec.origin.pointer, values)
     changed = bool(diff)
     if changed and not dry_run:

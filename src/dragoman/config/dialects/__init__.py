@@ -7,11 +7,13 @@ a format share a module; `_MODULES` lists those.
 
 from __future__ import annotations
 
+import shlex
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect
+    from dragoman.model import ServerSpec
 
 SEEDS = ("excelmanus", "legal", "otter", "kode", "rrclaw")
 """Dialects of the applications that dragoman has a profile for."""
@@ -51,3 +53,23 @@ def dialect(name: str) -> Dialect:
     module = import_module(f"dragoman.config.dialects.{_MODULES.get(name, key)}")
     found: Dialect = getattr(module, key.upper())
     return found
+
+
+def set_command(spec: ServerSpec, *asked: str, **values: str) -> str:
+    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out.
+
+    Args:
+        spec: The server. If its file is another app's, the command names the app: it changes no such file
+            unasked.
+        asked: Keys for which the command asks.
+        values: Keys with their values.
+    """
+    words = [*asked, *(f"{key}={shlex.quote(value)}" for key, value in values.items())]
+    name, host, first = shlex.quote(spec.name), spec.origin.dialect, ""
+    if host in HOSTS and spec.origin.scope != "session":
+        keys = {key.removeprefix("timeouts.").partition(".")[0] for key in (*asked, *values)}
+        if keys <= dialect(host).writes.keys():
+            words += ["--profile", host]
+        else:  # that app's format has no such key
+            first = f"`dragoman import {host} --only {name} --write`, then "
+    return f"{first}`dragoman set {name} {' '.join(words)}`"

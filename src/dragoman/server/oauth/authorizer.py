@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import Handler, LoginUI, Transport
     from dragoman.server.oauth.login_prompt import LoginPrompt
+    from dragoman.server.oauth.safe_fetch import Fetched
 
 logger = logging.getLogger("dragoman")
 
@@ -86,6 +87,7 @@ class Authorizer:
         tls: ssl.SSLContext | bool = True,
         folder: Path | None = None,
         streams: bool = False,
+        headers: Mapping[str, str] | None = None,
         user: str = "",
     ) -> None:
         """Create an authorizer; nothing is sent or read yet.
@@ -98,6 +100,7 @@ class Authorizer:
             tls: How certificates of authorization servers are checked.
             folder: Where logins are stored.
             streams: Whether to probe the server with a GET, as the legacy SSE transport needs.
+            headers: Those of its entry, expanded; it may refuse a good token without them.
             user: Who logs in, in a program with many users.
         """
         self.server = server
@@ -118,6 +121,7 @@ class Authorizer:
         """Where the program's client is kept, which all of its users log in with."""
         self._fetcher = Fetcher(server, hosts=auth.hosts, tls=tls, own=written_reach(url))
         self._streams = streams
+        self._headers = headers or {}
         self._exposed = is_exposed(endpoint(url, server))
         self._login: Login | None = None
         self._loaded = False
@@ -274,12 +278,23 @@ class Authorizer:
         """Keep a token that a person got elsewhere, in place of a login.
 
         Raises:
-            AuthRequiredError: It is not a token, or it cannot be stored.
+            AuthRequiredError: It is not a token, the server rejects it, or it cannot be stored.
+            ConnectionLostError: The server did not answer; the token is kept.
         """
         token = given.strip().removeprefix("Bearer ").strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             msg = "a token is one word of ASCII characters"
             raise self._required(msg, hint="copy it again, without what stands around it")
+        unchecked = ""
+        own = {name: text for name, text in self._headers.items() if name.lower() != "authorization"}
+        try:
+            _, fetched = await self._fetch({**own, "Authorization": f"Bearer {token}"})
+        except ConnectionLostError as exc:
+            unchecked = exc.message
+        else:
+            if fetched.status == HTTPStatus.UNAUTHORIZED:
+                hint = "it is wrong or has expired: copy it again, or get a new one"
+                raise self._rejected(what="the token", hint=hint)
         login = Login(access_token=token)
         try:
             async with self._store.locked():
@@ -288,6 +303,9 @@ class Authorizer:
             raise self._required(str(exc), hint="") from None
         self._loaded = True
         self._adopt(login)
+        if unchecked:
+            msg = f"the token of `{self.server}` is kept, but not checked: {unchecked}"
+            raise ConnectionLostError(msg, server=self.server, may_have_run=False)
 
     async def begin(self) -> str:
         """Begin a login, or join the one in progress, and return the address that a person has to open.
@@ -487,7 +505,7 @@ class Authorizer:
         """
         if not self.asks_person:
             if self._unoffered is not None:
-                raise self._no_login_error(self._unoffered)
+                raise self._no_login_error(self._unoffered, answer)
             raise self._required(url=self.login_url)
         # Import first: the time for it does not count as the server's.
         prompts = await _import_prompts()
@@ -550,7 +568,7 @@ class Authorizer:
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         except flow.NoLoginError as exc:
             self._unoffered = str(exc)
-            raise self._no_login_error(self._unoffered) from None
+            raise self._no_login_error(self._unoffered, answer) from None
         except (flow.LoginError, ForbiddenTargetError, prompts.CallbackError, StoreError) as exc:
             msg = f"cannot log in to `{self.server}`: {exc}"
             raise self._required(msg, hint="") from None
@@ -586,10 +604,16 @@ class Authorizer:
 
     async def _probe(self) -> HttpAnswer:
         """Send a request without a token, to get the server's challenge."""
+        request, fetched = await self._fetch({})
+        refused = fetched.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
+
+    async def _fetch(self, headers: Mapping[str, str]) -> tuple[HttpRequest, Fetched]:
+        """Send the first request of a session, with more headers."""
         if self._streams:
-            request = HttpRequest("GET", self._url, _STREAM_HEADERS, b"")
+            request = HttpRequest("GET", self._url, {**headers, **_STREAM_HEADERS}, b"")
         else:
-            request = HttpRequest("POST", self._url, _PROBE_HEADERS, _PROBE)
+            request = HttpRequest("POST", self._url, {**headers, **_PROBE_HEADERS}, _PROBE)
         method, url, headers, body = request
         try:
             fetched = await self._fetcher.fetch(
@@ -599,19 +623,25 @@ class Authorizer:
             msg = f"cannot reach `{self.server}`: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         self._fetcher.learn(fetched.peer)
-        refused = fetched.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-        return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
+        return request, fetched
 
     def _exposed_error(self) -> AuthRequiredError:
         msg = f"`{self.server}` requires login, but its address is plain http: others could read the token"
         hint = "use an https address; `allow_http` is only for headers of the entry"
         return self._required(msg, hint=hint)
 
-    def _no_login_error(self, why: str) -> AuthRequiredError:
+    def _rejected(self, *, what: str, hint: str) -> AuthRequiredError:
+        error = self._required(f"`{self.server}` rejects {what} (HTTP 401)", hint=hint)
+        error.reason = "saved_token"
+        return error
+
+    def _no_login_error(self, why: str, answer: HttpAnswer) -> AuthRequiredError:
         msg = f"cannot log in to `{self.server}`: {why}"
         hint = f"run `dragoman login {shlex.quote(self.server)} --with-token`, which asks for a token"
         if not why.startswith(NO_OAUTH):
             hint += "; or set `auth.client_id` of a client that the server knows"
+        if answer.status == HTTPStatus.UNAUTHORIZED and token_in(answer.request.headers):
+            return self._rejected(what="its saved token", hint=hint)
         error = self._required(msg, hint=hint)
         error.reason = "no_oauth"
         return error
@@ -671,7 +701,15 @@ def authorizer_for(
         return None
     streams = isinstance(transport, Sse)
     return Authorizer(
-        server, transport.url, auth, handler=handler, tls=tls, folder=folder, streams=streams, user=user
+        server,
+        transport.url,
+        auth,
+        handler=handler,
+        tls=tls,
+        folder=folder,
+        streams=streams,
+        headers=transport.headers,
+        user=user,
     )
 
 
@@ -691,10 +729,17 @@ async def open_authorizer(
     return authorizer_for(server, transport, auth, handler=handler, tls=tls, user=user)
 
 
-def no_oauth_error(server: str, transport: Transport) -> ConfigError:
+def no_oauth_error(server: str, transport: Transport, auth: Auth | None) -> ConfigError:
     """Return the error for a login to a server that does not use OAuth."""
-    is_local = isinstance(transport, Stdio)
-    hint = "it is a local command" if is_local else 'it has an `Authorization` header, or `auth = "none"`'
+    name = shlex.quote(server)
+    if isinstance(transport, Stdio):
+        hint = "it is a local command"
+    elif auth is not None and auth.mode == "none":
+        hint = f'it has `auth = "none"`: `dragoman unset {name} auth`'
+    elif any(header.lower() == "authorization" for header in transport.headers):
+        hint = f"its `Authorization` header is its login; if that fails: `dragoman doctor {name}`"
+    else:
+        hint = "its URL has a user and a password"
     return ConfigError(f"`{server}` does not use OAuth", hint=hint)
 
 
@@ -707,7 +752,7 @@ async def login(server: str, transport: Transport, auth: Auth | None, ui: LoginU
     """
     authorizer = await open_authorizer(server, transport, auth)
     if authorizer is None:
-        raise no_oauth_error(server, transport)
+        raise no_oauth_error(server, transport, auth)
     try:
         await authorizer.login(ui)
     finally:

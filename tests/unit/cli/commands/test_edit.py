@@ -62,6 +62,11 @@ def test_a_command_is_added_and_is_in_effect(user_file: Path, capsys: pytest.Cap
     assert user_file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_new_file_of_the_users_own_is_private_also_without_a_secret(user_file: Path) -> None:
+    assert run(["add", "x", "--", "npx", "-y", "p", "--key", "k"]) == 0
+    assert user_file.stat().st_mode & 0o777 == 0o600
+
+
 def test_what_follows_the_dashes_is_the_command_whatever_it_looks_like() -> None:
     assert run(["add", "x", "--", "cmd", "--json", "--", "--url", "--help"]) == 0
     spec = load().server("x")

@@ -110,6 +110,8 @@ def test_a_dry_run_shows_a_diff_without_secrets_and_writes_nothing(
         (["set", "a", "lazy=maybe"], 3, "expected true or false"),
         (["set", "a", "command.x=1"], 3, "`command` has no keys of its own"),
         (["unset", "a", "command"], 3, "would be invalid"),
+        (["set", "a", "headers.Authorization=tok"], 3, "`a` is a local command, which has no `headers.Aut"),
+        (["set", "b", "env.A=1"], 3, "`b` is behind a URL, which has no `env.A`"),
         (["set", "aa", "lazy=true"], 9, "did you mean a?"),
     ],
 )
