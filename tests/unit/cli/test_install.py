@@ -37,6 +37,8 @@ def test_servers_move_to_dragoman_and_come_back(
     assert "time: goes to dragoman" in capsys.readouterr().out
 
     assert run(["install", host, "--write"]) == 0
+    backup = file.with_name(f"{file.name}.bak")
+    assert not backup.exists() or backup.read_text() == before
     after = json.loads(file.read_text())
     assert after["theme"] == "dark"
     assert list(after["mcpServers"]) == ["dragoman"]
