@@ -58,7 +58,7 @@ def test_each_ill_server_has_its_stage_its_cause_and_a_hint() -> None:
         ("nodeless", "command", "Node.js"),
         ("unset", "variables", "SURELY_NOT_SET"),
         ("homeless", "command", "`cwd`"),
-        ("dying", "handshake", "Run the command yourself"),
+        ("dying", "handshake", "Run it yourself to see its full output: `"),
         ("locked", "listing", "cannot list"),
         ("old", "handshake", "mcp<2"),
         ("mute", "handshake", "over stdio"),

@@ -40,6 +40,31 @@ def test_a_name_of_two_servers_is_ambiguous_and_a_typo_suggests_across_servers()
     assert "`plain.pair`" in wrong.stderr
 
 
+def test_servers_that_were_never_listed_are_asked_before_a_name_of_another_is_taken_or_refused() -> None:
+    configure(plain=entry("plain.py"), other=entry("offering.py", '{"tools": ["add", "pear"]}'))
+    assert dragoman("tools", "plain").returncode == 0
+    # `other` has it, though `plain` has a similar one.
+    assert dragoman("call", "pear").returncode == 0
+    configure(plain=entry("plain.py"), third=entry("offering.py", '{"tools": ["add"]}'))
+    both = dragoman("call", "add", "a=1", "b=2")
+    assert both.returncode == 9
+    assert "`mcp_third_add`" in both.stderr
+
+
+def test_a_server_that_cannot_be_asked_is_named() -> None:
+    configure(plain=entry("plain.py"), gone={"command": "no-such-program"})
+    assert dragoman("tools", "plain").returncode == 0
+    done = dragoman("call", "echo", "text=1")
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert "`echo` is called on `plain`; not asked if they have it: gone" in done.stderr
+    assert dragoman("call", "plain", "echo", "text=1").stderr == ""
+    # A typo does not hide that the tool may be there.
+    typo = dragoman("call", "ehco", "text=1")
+    assert typo.returncode == 9
+    assert "gone: the program" in typo.stderr
+    assert "`plain.echo`" in typo.stderr
+
+
 def test_the_session_takes_the_same_names() -> None:
     lines = ["/call plain.echo text=a", "/call plain:echo text=b", "/call plain echo text=c", "/call pair"]
     done = dragoman("chat", stdin="\n".join([*lines, "/call add a=1 b=2", ""]))

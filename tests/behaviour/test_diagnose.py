@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -58,7 +59,11 @@ async def test_a_crash_has_its_exit_code_and_its_stderr(server: Callable[..., Se
     assert (found.exit_code, found.stderr) == (3, "license file missing")
     assert "code 3" in found.finding
     assert "license" not in found.finding
-    assert found.hint == "Run the command yourself to see its full output."
+    # There is no better advice, and the command is whole.
+    transport = found.spec.transport
+    assert isinstance(transport, Stdio)
+    whole = shlex.join([transport.command, *transport.args])
+    assert found.hints == [f"Run it yourself to see its full output: `{whole}`"]
 
 
 async def test_lines_that_are_not_messages_are_counted_for_their_own_server(

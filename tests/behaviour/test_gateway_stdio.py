@@ -50,6 +50,25 @@ def test_what_was_asked_before_the_end_of_the_input_is_answered(program: subproc
     assert b"Traceback" not in err
 
 
+def test_the_log_says_why_a_server_failed_as_status_does() -> None:
+    configure(far={"url": "https://no-such-host.invalid/mcp"}, homeless=entry("plain.py", cwd="/no/such"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*dragoman_command(), "serve"], stdin=pipe, stdout=pipe, stderr=pipe) as program:
+        assert program.stdin
+        assert program.stderr
+        said: set[str] = set()
+        while len(said) < 2:
+            line = program.stderr.readline().decode()
+            assert "Logging error" not in line
+            if " ERROR " in line:
+                said.add(line.partition(" ERROR ")[2].rstrip())
+        program.stdin.close()
+    assert said == {
+        "far: DNS: no such host `no-such-host.invalid`. Run: dragoman doctor far",
+        "homeless: its directory (`cwd`) does not exist. Run: dragoman doctor homeless",
+    }
+
+
 def test_the_program_ends_when_its_output_is_closed(program: subprocess.Popen[bytes]) -> None:
     assert program.stdin
     assert program.stdout

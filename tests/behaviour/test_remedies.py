@@ -20,7 +20,7 @@ import pytest
 from tests.behaviour.turning import SERVER as COAT
 from tests.behaviour.turning import Turncoat
 from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_process, entry
-from tests.unit.cli.terminal import at_terminal
+from tests.unit.cli.terminal import CTRL_D, PROMPT, at_terminal
 
 import dragoman as package
 from dragoman.cli.main import cli
@@ -367,6 +367,23 @@ def test_a_server_that_is_only_slow_gets_more_time_as_printed() -> None:
     assert printed(refused, "import") == printed(told, "import")
     typed(refused, "import")
     assert typed(told, "set slow").stdout.startswith("Set timeouts.connect of `slow`")
+
+
+def test_in_the_session_a_command_is_typed_as_it_was_printed() -> None:
+    configure(acme=script("key = os.environ['ACME_API_KEY']"))
+    with at_terminal("chat", columns=120) as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        words = printed(person.enter("/mcp doctor acme"), "set")
+        person.typed(shlex.join(["dragoman", *words]), shlex.join(["dragoman", *words]))
+        person.type("\r")
+        person.wait_until(lambda: person.current.startswith("env.ACME_API_KEY"))
+        person.type("a-key\r")
+        person.wait_until(lambda: "replaced: acme" in person.text and person.current == PROMPT)
+        assert "No model configured" in person.enter("dragoman is a program")
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert dragoman("status", "acme").returncode == 0
+    assert "acme    ready" in dragoman("chat", stdin="dragoman status acme\n").stdout
 
 
 FACED = {

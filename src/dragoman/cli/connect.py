@@ -114,6 +114,8 @@ class Progress:
             sys.stderr.flush()
 
 
+BRIEFLY = 5.0
+"""The most seconds to wait for a server that the command can do without."""
 LATENCY_SECONDS = 2.0
 SLOW_SECONDS = 1.0
 """The start of servers that makes a command slow; after the second one, the daemon is named."""
@@ -247,6 +249,7 @@ async def connected(
     handlers: Handlers | None = None,
     default_trust: Trust = "warn",
     once: bool = False,
+    briefly: Sequence[str] = (),
     on_settled: Callable[[Connected, str], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[Connected]:
     """Connect servers, wait until each is ready or failed, and stop them at the end.
@@ -259,13 +262,14 @@ async def connected(
         handlers: Answers to questions of servers and of rules about calls.
         default_trust: For servers without `trust`: `ask` if the command can ask.
         once: Whether to connect each server only once, within its own time limit.
+        briefly: The servers that the command can do without: it waits only a few seconds for them.
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
     if len(specs) == 1 and not options.json:
         await _ask_inputs(settings, specs)
     if (command := current_command.get()) is not None:
         async with _kept_by_daemon(command, options, settings, specs, handlers, default_trust) as live:
-            await _wait(live, live.names, on_settled)
+            await _wait(live, live.names, on_settled, briefly)
             yield live
         return
     from dragoman.manager.manager import McpManager
@@ -285,7 +289,7 @@ async def connected(
     async with Progress(_waiting(names)) as show, manager as mcp:
         unapproved = await asyncio.to_thread(refused, settings, now)
         live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)
-        await _wait(live, names, on_settled)
+        await _wait(live, names, on_settled, briefly)
         took = time.monotonic() - began
         is_ready = all(status.state in USABLE for status in live.status())
         yield live
@@ -342,12 +346,17 @@ async def _wait(
     live: Connected,
     names: Sequence[str],
     report: Callable[[Connected, str], Awaitable[None]] | None,
+    briefly: Sequence[str],
 ) -> None:
     """Wait until servers are ready or failed, show for which, and report each."""
     states = live.mcp.status(names).values()
     if report is None and all(status.state == "ready" for status in states):
         return
-    waiting = {asyncio.ensure_future(_settled(live, name, report)): name for name in names}
+    limits = dict.fromkeys(briefly, min(BRIEFLY, live.left or BRIEFLY))
+    waiting = {
+        asyncio.ensure_future(_settled(live, name, report, limits.get(name, live.left))): name
+        for name in names
+    }
     try:
         while waiting:
             live.show.text = _waiting(list(waiting.values()), live.mcp.status())
@@ -362,9 +371,12 @@ async def _wait(
 
 
 async def _settled(
-    live: Connected, name: str, report: Callable[[Connected, str], Awaitable[None]] | None
+    live: Connected,
+    name: str,
+    report: Callable[[Connected, str], Awaitable[None]] | None,
+    limit: float | None,
 ) -> None:
-    await live.mcp.wait_ready([name], timeout=live.left)
+    await live.mcp.wait_ready([name], timeout=limit)
     if report is not None:
         await report(live, name)
 

@@ -157,13 +157,18 @@ def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:
 
 def may_own(settings: Settings, specs: Iterable[ServerSpec], name: str) -> list[ServerSpec]:
     """Return the servers whose naming template fits an exposed name."""
-    from dragoman.config.load import refused  # not needed by most commands
-
     found: list[ServerSpec] = []
     for spec in specs:
         before, *after = around_tool(spec.naming or settings.naming, spec.name)
         if after and name.startswith(before) and name.endswith(after[-1]):
             found.append(spec)
     # Leave out unapproved servers of a project: their error would hide the others.
-    unapproved = refused(settings, found)
-    return [spec for spec in found if spec.name not in unapproved] or found
+    return approved(settings, found) or found
+
+
+def approved(settings: Settings, specs: Sequence[ServerSpec]) -> list[ServerSpec]:
+    """Return the servers without those of a project that are not approved."""
+    from dragoman.config.load import refused  # not needed by most commands
+
+    unapproved = refused(settings, specs)
+    return [spec for spec in specs if spec.name not in unapproved]

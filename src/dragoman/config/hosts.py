@@ -20,6 +20,7 @@ from dragoman.storage.files import StoredFile, data_folder
 from dragoman.struct import Struct
 from dragoman.suggest import suggest
 from dragoman.trust.layers import as_read
+from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -90,10 +91,15 @@ def find_hosts() -> list[Host]:
     found: list[Host] = []
     for name in HOSTS:
         settings = load(name, log_problems=False)
-        if settings.servers:
-            files = dict.fromkeys(spec.origin.source for spec in settings.servers)
-            found.append(Host(name, dialect(name).title, list(files), settings.servers))
+        if servers := _theirs(settings.servers):
+            files = dict.fromkeys(spec.origin.source for spec in servers)
+            found.append(Host(name, dialect(name).title, list(files), servers))
     return found
+
+
+def _theirs(specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+    """Return a host's servers without the gateway that `dragoman install` wrote: it is not theirs."""
+    return [spec for spec in specs if not is_own_gateway(spec.transport)]
 
 
 def about(found: Sequence[Host], shown: Callable[[str], str] = str) -> str:
@@ -147,14 +153,14 @@ def with_hosts(own: Settings, hosts: Sequence[Settings]) -> Settings:
     """
     everything = [own, *hosts]
     layers = [one.layers or Layers() for one in everything]
-    servers = _union([one.servers for one in layers])
+    servers = _union([layers[0].servers, *(_theirs(one.servers) for one in layers[1:])])
     statements = list(layers[0].statements)
     for one in layers[1:]:
         theirs = {spec.name for spec in one.servers if spec in servers}
         statements += (kept for statement in one.statements for kept in _restricted(statement, theirs))
     merged = layers[0].replace(
         servers=servers,
-        own=_union([one.own for one in layers]),
+        own=_union([layers[0].own, *(_theirs(one.own) for one in layers[1:])]),
         statements=statements,
         problems=[problem for one in layers for problem in one.problems],
         warnings=[warning for one in layers for warning in one.warnings],

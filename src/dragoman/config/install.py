@@ -124,11 +124,19 @@ def install(planned: InstallPlan) -> None:
     copied = [move.spec for move in planned.moves if move.outcome == "copied"]
     if copied:
         write.put(planned.own, copied, replaces=False)
+    changed: set[Path] = set()
+
+    def once(target: Target) -> Target:
+        """Keep the file as it was before the first change only."""
+        is_first = target.path not in changed
+        changed.add(target.path)
+        return target.replace(backup=target.backup and is_first)
+
     for move in planned.moves:
         if move.outcome != "kept":
-            place = write.target_of_spec(move.spec, planned.root)
+            place = once(write.target_of_spec(move.spec, planned.root))
             write.remove(place, move.spec.name, move.spec.origin.pointer)
-    write.put(planned.target, [planned.gateway], replaces=True)
+    write.put(once(planned.target), [planned.gateway], replaces=True)
     _save(planned.host, record, after={str(path): _digest(_text(path)) for path in planned.files})
 
 

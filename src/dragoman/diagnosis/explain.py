@@ -249,6 +249,8 @@ def stderr_cause(stderr: str, spec: ServerSpec) -> str:
     if started := signs.PROGRAM.search(stderr):
         name = started[1] or started[2] or started[3]
         return f"it starts {f'`{name}`' if name else 'a program'}, which was not found"
+    if wrong := signs.wrong_path(stderr):
+        return wrong
     if signs.BROWSER.search(stderr):
         return "it needs a browser"
     if signs.DAEMON.search(stderr):

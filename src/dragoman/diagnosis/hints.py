@@ -41,11 +41,13 @@ from dragoman.diagnosis.signs import (
     UNTRUSTED,
     USAGE,
     wanted_variables,
+    wrong_path,
 )
 from dragoman.model import Stdio
 from dragoman.server.process.environment import is_launcher, without_password
 from dragoman.struct import Struct
 from dragoman.trust.addresses import is_loopback, split_url
+from dragoman.trust.masking import mask_args, mask_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,6 +109,10 @@ def hints(facts: Facts) -> list[str]:
     found: list[str] = []
     for rule in _RULES:
         found += [hint for hint in rule(facts) if hint not in found]
+    transport = facts.spec.transport
+    if not found and isinstance(transport, Stdio) and facts.stage == "handshake":
+        words = [mask_command(transport.command), *mask_args(transport.args)]
+        found.append(f"Run it yourself to see its full output: `{shlex.join(words)}`")
     return found[:MOST]
 
 
@@ -172,6 +178,8 @@ def _stderr(facts: Facts) -> Iterable[str]:
         name = started[1] or started[2] or started[3] or ""
         what = f"`{name}`" if name else "a program"
         yield f"It starts {what}, which was not found. Install {_PROGRAMS.get(name, 'it')}."
+    elif wrong := wrong_path(text):
+        yield f"{wrong}. Create it, or correct the path that the server is given."
     if BROWSER.search(text):
         yield "It needs a browser. Its last stderr lines tell how to install one."
     if DAEMON.search(text):
@@ -284,7 +292,7 @@ def _ending(facts: Facts) -> Iterable[str]:
             yield f"{check} If it is only slow, wait longer: {longer}"
     elif facts.stage == "handshake" and facts.exit_code is not None and facts.exit_code < 0:
         yield f"It was killed by signal {-facts.exit_code}. Check whether memory ran out."
-    elif facts.stage == "handshake" and facts.exit_code == 0:
+    elif facts.stage == "handshake" and facts.exit_code == 0 and not wrong_path(facts.stderr):
         yield "It exited without an error. It may not be a server, or need an argument such as `stdio`."
 
 
@@ -397,8 +405,6 @@ def _login(facts: Facts) -> Iterable[str]:
 def _other(facts: Facts) -> Iterable[str]:
     if facts.stage == "listing":
         yield "It is connected, but cannot list its tools. Check its own log."
-    if isinstance(facts.spec.transport, Stdio) and facts.stage == "handshake":
-        yield "Run the command yourself to see its full output."
 
 
 _RULES: tuple[Callable[[Facts], Iterable[str]], ...] = (

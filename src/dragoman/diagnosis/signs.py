@@ -94,8 +94,27 @@ JOINED = re.compile(r"[`'\"]?(?:,? and |, ?)[`'\"]?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)
 """The next variable in the same list."""
 MOST_VARIABLES = 4
 TOKEN = re.compile(r"\b(?:api.?key|access.?token|auth(?:entication)? token|credentials)\b", re.IGNORECASE)
+MISSING_PATH = re.compile(
+    r"annot access directory ([/\\][^\n,]{1,200}|[A-Z]:[^\n,]{1,200}), skipping"
+    r"|(?:^|[\s:'\"`])((?:[A-Z]:)?[/\\][^\s:'\"`]{1,200})['\"`]? does not exist"
+    r"|[Nn]o such file or directory(?:, \w{1,20}|:) ['\"]((?:[A-Z]:)?[/\\][^\n'\"]{1,200})['\"]",
+    re.MULTILINE,
+)
+NO_REPOSITORY = re.compile(
+    r"(?:^|[\s:'\"`])((?:[A-Z]:)?[/\\][^\s:'\"`]{0,200})['\"`]? is not a (?:valid )?[Gg]it repository",
+    re.MULTILINE,
+)
 IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 DENIED = re.compile(r"EACCES|[Pp]ermission denied")
+
+
+def wrong_path(text: str) -> str:
+    """Return what is wrong with a path that a server was given; empty if the text names none."""
+    if repository := NO_REPOSITORY.search(text):
+        return f"`{repository[1]}` is not a Git repository"
+    if missing := MISSING_PATH.search(text):
+        return f"`{missing[missing.lastindex or 1]}` does not exist"
+    return ""
 
 
 def wanted_variables(text: str) -> list[str]:

@@ -525,7 +525,9 @@ class Supervisor(ConnectionEvents):
             text = self._texts.not_listed
         elif was_connecting:
             text = self._texts.not_connected
-        logger.log(level, "%s", fill(text, server=self.spec.name, error=error))
+        # A program that shows the log explains the error in its own words.
+        more = {"failure": (error, self.spec)}
+        logger.log(level, "%s", fill(text, server=self.spec.name, error=error), extra=more)
 
     def _carry_out(self, order: Order) -> None:
         match order:

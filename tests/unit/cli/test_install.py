@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.cli.main import run
+from dragoman.config.hosts import add_hosts, find_hosts
 from dragoman.config.load import load
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, ServerState, Stdio
@@ -36,6 +37,8 @@ def test_servers_move_to_dragoman_and_come_back(
     assert "time: goes to dragoman" in capsys.readouterr().out
 
     assert run(["install", host, "--write"]) == 0
+    backup = file.with_name(f"{file.name}.bak")
+    assert not backup.exists() or backup.read_text() == before
     after = json.loads(file.read_text())
     assert after["theme"] == "dark"
     assert list(after["mcpServers"]) == ["dragoman"]
@@ -48,6 +51,22 @@ def test_servers_move_to_dragoman_and_come_back(
     assert run(["install", host, "--undo"]) == 0
     assert file.read_text() == before
     assert run(["install", host, "--undo"]) != 0
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_the_gateway_in_a_host_is_no_server_of_that_host(
+    host: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / FILES[host]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"mcpServers": SERVERS}))
+    assert run(["install", host, "--write"]) == 0
+    assert find_hosts() == []
+    assert {spec.name for spec in load(add_hosts("dragoman", [host])).servers} == {"time", "fs"}
+    capsys.readouterr()
+    assert run(["import", host, "--write", "--to", "all.json"]) == 0
+    assert "refused  it is dragoman's own gateway" in capsys.readouterr().out
+    assert not Path("all.json").exists()
 
 
 @pytest.mark.parametrize("has_script", [True, False])

@@ -72,6 +72,23 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
         ),
         (NPX, {"stage": "handshake", "stderr": "Error: listen EADDRINUSE"}, "port is in use"),
         (NPX, {"stage": "handshake", "stderr": "Usage: server DIR"}, "other arguments"),
+        *(
+            (
+                NPX,
+                {"stage": "handshake", "exit_code": 0, "stderr": said},
+                f"{what}. Create it, or correct the",
+            )
+            for said, what in (
+                ("Warning: Cannot access directory /no/such dir, skipping", "`/no/such dir` does not exist"),
+                ("ERROR:git.server:/no/such does not exist", "`/no/such` does not exist"),
+                ("ERROR:git.server:/tmp/x is not a valid Git repository", "`/tmp/x` is not a Git repository"),
+                (
+                    "FileNotFoundError: [Errno 2] No such file or directory: '/d/x.db'",
+                    "`/d/x.db` does not exist",
+                ),
+                ("Error: ENOENT: no such file or directory, stat '/d/x'", "`/d/x` does not exist"),
+            )
+        ),
         (LOCAL, {"stage": "handshake", "stderr": FASTMCP}, "install `mcp<2` in its environment"),
         (
             NPX,

@@ -15,10 +15,10 @@ import click
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN
-from dragoman.cli.connect import connected
+from dragoman.cli.connect import USABLE, connected
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
-from dragoman.cli.known import known_registry, may_own, wanted
+from dragoman.cli.known import approved, known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import ErrorReport, PartReport, part_reports, save
 from dragoman.cli.remote import GoAloneError, current_command, divert, here
@@ -84,8 +84,9 @@ def call(
     """Call a tool and print its result.
 
     Instead of SERVER TOOL you can write SERVER.TOOL, SERVER:TOOL, the exposed name, or TOOL alone if only one
-    server has it. Only this server is started. A URL instead of SERVER, or a command after `--`, is a server
-    that is not configured. On a terminal, missing arguments are asked for.
+    server has it. Only this server is started; for TOOL alone, those never listed are asked, too. A URL
+    instead of SERVER, or a command after `--`, is a server that is not configured. On a terminal, missing
+    arguments are asked for.
 
     \b
     dragoman call files read_text_file path=README.md head=10
@@ -260,6 +261,15 @@ class ToolTarget(NamedTuple):
     name: str
     is_own: bool
     """Whether `name` is the server's own name of the tool, not the exposed one."""
+    is_guessed: bool = False
+    """Whether nothing but their missing listings speaks for these servers."""
+    owner: str = ""
+    """The server that is known to have it; the others are asked, too, but only briefly."""
+
+    @property
+    def briefly(self) -> list[str]:
+        """The servers that are waited for only briefly."""
+        return [spec.name for spec in self.specs if self.owner not in ("", spec.name)]
 
 
 def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, list[str]]:
@@ -282,16 +292,18 @@ def split_words(settings: Settings, words: Sequence[str]) -> tuple[ToolTarget, l
     if not is_alone:
         # Two words, and the first is not a server: report that instead of looking for a tool.
         wanted(settings, [first])
-    everywhere = wanted(settings, [])
+    # The tools of some servers are not known yet; they can have it, too.
+    unlisted = [one for one in wanted(settings, []) if one.name not in listed]
     if not isinstance(found, UnknownToolError):
-        return ToolTarget(wanted(settings, [found.server]), found.own_name, is_own=True), rest
-    if found.suggestions:
+        specs = wanted(settings, [found.server])
+        if unlisted and first == found.own_name and (others := approved(settings, unlisted)):
+            return ToolTarget([*specs, *others], first, is_own=False, owner=found.server), rest
+        return ToolTarget(specs, found.own_name, is_own=True), rest
+    fitting = may_own(settings, wanted(settings, []), first)
+    specs = fitting or unlisted
+    if not specs or found.is_ambiguous or (found.suggestions and all(one.name in listed for one in specs)):
         raise found
-    # The tools of some servers are not known yet; ask those that can have it.
-    specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
-    if not specs:
-        raise found
-    return ToolTarget(specs, first, is_own=False), rest
+    return ToolTarget(specs, first, is_own=False, is_guessed=not fitting), rest
 
 
 def _server_or_tool(error: UnknownToolError) -> UnknownToolError:
@@ -323,6 +335,7 @@ async def _call(
         beside=fallback,
         handlers=asking,
         default_trust="ask" if is_terminal else "warn",
+        briefly=asked.briefly,
     ) as live:
         if is_terminal:
             await review_changes(live)
@@ -409,15 +422,22 @@ def find_connected(live: Connected, asked: ToolTarget, elsewhere: Sequence[ToolD
     try:
         tool = registry.resolve(name, server=live.names[0] if asked.is_own else "")
         if tool.server in live.names:
+            silent = [one for one in asked.briefly if live.mcp.status([one])[one].state not in USABLE]
+            if silent:
+                live.show.clear()
+                output.warn(
+                    f"`{name}` is called on `{tool.server}`; not asked if they have it: {', '.join(silent)}"
+                )
             return tool
     except UnknownToolError as error:
         if error.is_ambiguous:
             raise
     tools = [*(tool for tool in registry if tool.server in live.names), *elsewhere]
-    if len(live.names) > 1:
+    missing = unmatched(name, tools)
+    if len(live.names) > 1 or (asked.is_guessed and missing.suggestions):
         # Any of them could have had it, so the failure of one is not the answer.
         live.warn_of_failures()
-        raise _server_or_tool(unmatched(name, tools))
+        raise _server_or_tool(missing)
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
         changes = live.mcp.trust.changes(server)

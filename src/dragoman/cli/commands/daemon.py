@@ -221,8 +221,10 @@ def _log(options: Options) -> None:
     """Log to standard error, which is the log file of a daemon in the background."""
     import logging
 
+    from dragoman.cli.commands.serve import LogFormatter
+
     handler = logging.StreamHandler(sys.__stderr__)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogFormatter())
     logger = logging.getLogger("dragoman")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if options.debug else logging.INFO)

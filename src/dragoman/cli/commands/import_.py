@@ -29,6 +29,7 @@ from dragoman.struct import MutableStruct, Report, field
 from dragoman.suggest import suggest
 from dragoman.trust.layers import inputs_of, of_project
 from dragoman.trust.masking import mask_values
+from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -197,6 +198,9 @@ def _judge(
             continue
         found = _Found(spec)
         host.servers.append(found)
+        if is_own_gateway(spec.transport):
+            found.status, found.why = "refused", "it is dragoman's own gateway"
+            continue
         _measure(found, host.settings, target)
         if found.status == "refused":
             continue

@@ -275,6 +275,7 @@ async def _run(
         asked.specs,
         handlers=Handlers(approval=asking),
         default_trust="ask" if is_terminal else "warn",
+        briefly=asked.briefly,
     ) as live:
         asking.live = live
         if is_terminal:

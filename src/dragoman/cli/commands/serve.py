@@ -17,10 +17,12 @@ import click
 from dragoman.cli import output
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, report_problems, require_settings, run
-from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.cli.options import SERVERS, Options, common_options, typed
 from dragoman.errors import ConfigError
 from dragoman.model import UserLimits
 from dragoman.observe.otlp import exporting
+from dragoman.trust.masking import mask_text
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     import socket
@@ -334,9 +336,27 @@ def _announce(
     click.echo(f"VS Code: {json.dumps({'servers': {'dragoman': {'type': 'http', **entry}}})}", err=True)
 
 
+class LogFormatter(logging.Formatter):
+    """Says why a server failed as `dragoman status` does."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
+        """Return the line of a record."""
+        if failure := getattr(record, "failure", None):
+            from dragoman.diagnosis.explain import explain
+
+            error, spec = failure
+            found = explain(error, spec)
+            found = found.replace(next_step=typed(found.next_step))
+            record.message = for_log(mask_text(f"{spec.name}: {found}"))
+        return super().formatMessage(record)
+
+
 def _log_to_stderr(options: Options, *, access: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogFormatter())
     logger = logging.getLogger("dragoman")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if options.debug else logging.WARNING)

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import click
 from prompt_toolkit.history import History
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.line_editor import LineEditor, Listed, SlashCompleter, TerminalAsker, fitted
 from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.session.render_turn import RunningWork, talk
-from dragoman.cli.tables import in_session
+from dragoman.cli.tables import in_session, reload_view
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
 from dragoman.storage.files import private_folder, private_opener, state_folder, write_atomically
@@ -224,7 +225,28 @@ class TerminalSession:
             raise slash.Leave
         if self._consent is not None:
             await self._consent.review(self._mcp)
+        if words := _of_shell(line):
+            await self._run_program(words)
+            return
         await (self._carry_out(line) if line.lstrip().startswith("/") else self._talk(line))
+
+    async def _run_program(self, words: list[str]) -> None:
+        """Run a command such as `dragoman set …`, as messages print it, and take over what it has written."""
+        stdin = None if self._editor is not None else asyncio.subprocess.DEVNULL
+        sys.stdout.flush()
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "dragoman", *words, stdin=stdin, stdout=sys.stdout, stderr=sys.stderr
+        )
+        try:
+            await child.wait()
+        finally:
+            if child.returncode is None:
+                child.terminate()
+                await child.wait()
+        if self._mcp.settings.sources:
+            report = await self._mcp.reload()
+            if any((report.started, report.replaced, report.stopped, report.failed)):
+                self._screen.print(reload_view(report))
 
     async def _carry_out(self, line: str) -> None:
         began = time.monotonic()
@@ -265,6 +287,20 @@ class TerminalSession:
             if (money := talk_.money()) is not None:
                 pieces.append(("", f"{money:.4f} spent"))
         return fitted([*pieces, ("class:dim", "/help")], columns)
+
+
+def _of_shell(line: str) -> list[str]:
+    """Return the words after `dragoman` of a line for the shell; none if it is a question to the model."""
+    from dragoman.cli.main import cli  # it imports the session
+
+    program, *rest = line.split(None, 1) or [""]
+    if program != "dragoman" or not rest:
+        return []
+    try:
+        words = shlex.split(rest[0])
+    except ValueError:
+        return []
+    return words if words[0] in cli.list_commands(click.Context(cli)) or words[0].startswith("-") else []
 
 
 def _short(number: int) -> str:

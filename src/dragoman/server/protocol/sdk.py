@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 import re
+import shlex
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -505,7 +506,7 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             command = spec.transport.command if isinstance(spec.transport, Stdio) else ""
             return f"`{command}` cannot be started: {leaf.strerror}", "check the command, PATH and `cwd`"
         case ConnectionLostError() if attempt.kind == "stdio" and attempt.exit_code is not None:
-            return exit_reason(attempt.exit_code), "run the command yourself to see its full output"
+            return exit_reason(attempt.exit_code), f"run `dragoman doctor {shlex.quote(spec.name)}`"
         case MCPError() if leaf.code == types.UNSUPPORTED_PROTOCOL_VERSION:
             reason = (
                 f"the server supports only other versions of the protocol: {_supported(leaf)} ({leaf.code})"
@@ -516,7 +517,7 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             return f"the server answered: {leaf.message} ({leaf.code})", ""
         case MCPError() if leaf.code == types.CONNECTION_CLOSED and attempt.kind == "stdio":
             ended = "the process ended" if attempt.exit_code is None else exit_reason(attempt.exit_code)
-            return ended, "run the command yourself to see its full output"
+            return ended, f"run `dragoman doctor {shlex.quote(spec.name)}`"
         case DragomanError():
             return leaf.message, leaf.hint
         case _ if (attempt.http_status or 0) >= _CLIENT_ERROR and (
