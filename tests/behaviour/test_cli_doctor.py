@@ -160,7 +160,7 @@ def test_what_the_doctor_advises_is_written_after_a_look_at_the_diff() -> None:
     assert path.read_text("utf-8") == before
 
     with at_terminal("doctor", "--fix", "needy") as person:
-        person.wait_until(lambda: person.current == "env.API_TOKEN:")
+        person.wait_until(lambda: person.current == "env.API_TOKEN of `needy`:")
         person.type("pa55word\r")
         person.wait_until(lambda: person.current == "Write it? [y/N]:")
         assert '"API_TOKEN": "•••"' in person.text

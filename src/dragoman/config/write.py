@@ -1,8 +1,8 @@
 """Writes configuration files: under a lock, atomically, and only the entry in question.
 
 A change reads the file after it holds the lock, so two programs never undo each other's changes. Links are
-followed, the mode is kept, and a new file with literal secrets is private. The catalog of well-known servers
-is here too.
+followed, the mode is kept, and a new file is private if it is the user's own or has literal secrets. The
+catalog of well-known servers is here too.
 """
 
 from __future__ import annotations
