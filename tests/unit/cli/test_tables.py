@@ -105,6 +105,17 @@ def test_the_cause_is_below_a_server_that_is_not_ready_also_while_it_is_tried_ag
     assert ("Retrying in 3.0 s." in text) == (retry_in is not None)
 
 
+@pytest.mark.parametrize("length", range(30, 80, 7))
+def test_the_command_below_a_server_stays_on_one_line(length: int) -> None:
+    status = ServerStatus(
+        name="notes", state=ServerState.FAILED, transport="stdio", last_error=("word " * 20)[:length].strip()
+    )
+    assert any(
+        line.rstrip().endswith("Run: /mcp doctor notes")
+        for line in drawn(servers_view([status], {})).split("\n")
+    )
+
+
 def test_nothing_is_wider_than_the_screen() -> None:
     status = ServerStatus(name="n" * 60, state=ServerState.FAILED, transport="stdio", last_error="错误" * 60)
     listed = [tool("mcp_" + "x" * 100, "律" * 100, **{"p" * 50: {"type": "string"}})]
