@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.unit.cli.program import SERVERS, configure, dragoman, entry
+from tests.unit.cli.program import SERVERS, configure, dragoman, dragoman_process, entry
 
 HELP = """import sys
 print("Error: no access token, pass --token or set WATCHER_TOKEN", file=sys.stderr)
@@ -71,3 +71,9 @@ def test_what_failed_before_is_told_without_the_servers_name_again() -> None:
     detail = found["stages"][-1]["detail"]
     assert "; before that (" in detail
     assert "cannot connect to server" not in detail
+
+
+def test_its_log_does_not_disturb_the_progress() -> None:
+    done = dragoman_process("doctor", "--", sys.executable, "-c", "print('hello'); raise SystemExit(1)")
+    assert done.returncode == 4
+    assert "unusable message" not in done.stderr

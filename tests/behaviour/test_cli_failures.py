@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.unit.cli.program import configure, dragoman, entry
+from tests.unit.cli.terminal import at_terminal
 
 import dragoman.storage.failures as failures
 from dragoman.cli.connect import offer_daemon
@@ -28,6 +29,14 @@ def test_a_failure_is_remembered_for_a_minute(monkeypatch: pytest.MonkeyPatch) -
         assert "s ago" not in dragoman("tools", *words).stderr
     monkeypatch.setattr(failures, "SECONDS", 0.0)
     assert "s ago" not in dragoman("tools").stderr
+
+
+def test_a_server_that_failed_is_told_once_beside_the_tools_that_were_found() -> None:
+    configure(plain=entry("plain.py"), bad=entry("dying.py"))
+    with at_terminal("tools", "--search", "echo", columns=120) as person:
+        assert person.wait_for_end() == 4
+    assert "Run: dragoman doctor bad" in person.text
+    assert "not loaded yet" not in person.text
 
 
 def test_a_changed_entry_and_a_success_end_the_memory() -> None:

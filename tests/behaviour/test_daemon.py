@@ -254,6 +254,14 @@ def test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown(
     assert "canary" not in shown
 
 
+def test_its_status_is_for_people(daemon: int) -> None:
+    configure(gone={"command": "no-such-program"})
+    assert dragoman_process("call", "gone", "echo").returncode == 4
+    shown = dragoman_process("daemon", "status").stdout
+    assert f"\n{Path.cwd()} (dragoman)\n" in shown
+    assert shown.endswith(("\n  gone: failed\n", "\n  gone: retrying\n"))
+
+
 def test_a_project_is_trusted_per_client_and_folder(daemon: int, tmp_path: Path) -> None:
     entries = {"mcpServers": {"theirs": echo()}}
     for name in ("one", "two"):

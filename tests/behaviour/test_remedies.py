@@ -369,6 +369,14 @@ def test_a_server_that_is_only_slow_gets_more_time_as_printed() -> None:
     assert typed(told, "set slow").stdout.startswith("Set timeouts.connect of `slow`")
 
 
+def test_an_added_server_whose_program_is_missing_is_told_at_once() -> None:
+    added = dragoman("add", "my broken", "--", "no-such-program")
+    assert added.returncode == 0
+    assert "`no-such-program` was not found" in added.stderr
+    assert dragoman(*printed(added, "doctor")).returncode == 4
+    assert dragoman("add", "sound", "--", sys.executable).stderr == ""
+
+
 def test_in_the_session_a_command_is_typed_as_it_was_printed() -> None:
     configure(acme=script("key = os.environ['ACME_API_KEY']"))
     with at_terminal("chat", columns=120) as person:

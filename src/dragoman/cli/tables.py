@@ -23,9 +23,10 @@ from dragoman.tools.result.render import describe, is_carried
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from dragoman.diagnosis.doctor import Diagnosis
+    from dragoman.diagnosis.explain import Explanation
     from dragoman.events import ConfigReloaded
     from dragoman.model import ServerSpec, ServerStatus, Settings, ToolDef, ToolResult
     from dragoman.observe.metrics import ServerMetrics
@@ -143,12 +144,26 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
-    notes: list[Text] = []
+class _Cause:
+    """Why a server is not ready, and the command to run, which stays whole: it is copied."""
+
+    def __init__(self, found: Explanation) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        whole = safe(str(self._found))
+        run = safe(f"Run: {self._found.next_step}")
+        fits = cell_len(whole) <= options.max_width
+        lines = [whole] if fits else [whole.removesuffix(run).rstrip(), run]
+        yield from (Text(line, style="red") for line in lines)
+
+
+def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[RenderableType]:
+    notes: list[RenderableType] = []
     found = explain_status(status, spec)
     if found is not None and status.last_error:
         step = in_session(typed(found.next_step))
-        notes.append(Text(safe(str(found.replace(next_step=step))), style="red"))
+        notes.append(_Cause(found.replace(next_step=step)))
     # As in `read_server`.
     if status.retry_in is not None and status.state.value != "needs_auth":
         often = " (failed repeatedly)" if status.crash_loop else ""

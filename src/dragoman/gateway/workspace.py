@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dragoman.diagnosis.explain import state_word
 from dragoman.model import Handlers, ServerState
 from dragoman.server.late_import import late_import_module
 from dragoman.struct import Report, Struct, force_setattr
@@ -77,7 +78,7 @@ class WorkspaceStatus(Report, kw_only=True):
     root: str
     profile: str
     servers: Mapping[str, Mapping[str, Any]]
-    """By name: `state`, `pid` and `tools` of each server that was used."""
+    """By name: `state`, its `word` for people, `pid` and `tools` of each server that was used."""
 
 
 class Workspace:
@@ -149,7 +150,7 @@ class Workspace:
     def status(self) -> WorkspaceStatus:
         """Return its servers that run or have failed; nothing that could be secret."""
         shown = {
-            name: {"state": one.state.value, "pid": one.pid, "tools": one.tools}
+            name: {"state": one.state.value, "word": state_word(one), "pid": one.pid, "tools": one.tools}
             for name, one in self.mcp.status().items()
             if one.state not in (ServerState.IDLE, ServerState.CLOSED)
         }

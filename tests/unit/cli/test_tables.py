@@ -121,6 +121,17 @@ def test_what_waits_for_a_person_is_not_said_to_go_on_by_itself() -> None:
     assert "Retrying" not in text
 
 
+@pytest.mark.parametrize("length", range(30, 80, 7))
+def test_the_command_below_a_server_stays_on_one_line(length: int) -> None:
+    status = ServerStatus(
+        name="notes", state=ServerState.FAILED, transport="stdio", last_error=("word " * 20)[:length].strip()
+    )
+    assert any(
+        line.rstrip().endswith("Run: /mcp doctor notes")
+        for line in drawn(servers_view([status], {})).split("\n")
+    )
+
+
 def test_nothing_is_wider_than_the_screen() -> None:
     status = ServerStatus(name="n" * 60, state=ServerState.FAILED, transport="stdio", last_error="错误" * 60)
     listed = [tool("mcp_" + "x" * 100, "律" * 100, **{"p" * 50: {"type": "string"}})]

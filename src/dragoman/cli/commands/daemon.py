@@ -118,9 +118,10 @@ def status(options: Options) -> int:
         calls = f", {one['calls']} calls in progress" if one["calls"] else ""
         output.say(f"Process {one['pid'] or '-'}: {one['server']}, shared by {one['users']}{calls}")
     for one in found["workspaces"]:
-        output.say(f"{output.shorten_path(one['root'])}")
+        output.say(f"{one['root']} ({one['profile']})")
         for name, server in one["servers"].items():
-            output.say(f"  {name}: {server['state']}, {server['tools']} tools")
+            tools = f", {server['tools']} tools" if server["tools"] else ""
+            output.say(f"  {name}: {server.get('word', server['state'])}{tools}")
     return Exit.DONE
 
 

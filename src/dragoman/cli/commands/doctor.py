@@ -164,10 +164,13 @@ def quiet_log() -> Generator[None]:
     logger = logging.getLogger("dragoman")
     before = (logger.propagate, logger.disabled)
     logger.propagate, logger.disabled = False, False
+    nowhere = logging.NullHandler()  # without any handler, logging writes to the terminal
+    logger.addHandler(nowhere)
     try:
         yield
     finally:
         logger.propagate, logger.disabled = before
+        logger.removeHandler(nowhere)
 
 
 async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Diagnosis]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -19,7 +20,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.known import unknown
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, typed
 from dragoman.config.dialects import dialect
 from dragoman.config.files import read
 from dragoman.config.load import refused
@@ -485,6 +486,16 @@ def _write(options: Options, target: Target, spec: ServerSpec, *, replace: bool)
             else "another file overrides it"
         )
         output.warn(f"Not in effect here: {by}.")
+    elif isinstance(spec.transport, Stdio) and _is_missing(spec.transport):
+        step = typed(f"dragoman doctor {shlex.quote(spec.name)}")
+        output.warn(f"The program `{spec.transport.command}` was not found. Run: {step}")
+
+
+def _is_missing(transport: Stdio) -> bool:
+    """Return whether the program is not there; one that depends on a variable or a folder may be."""
+    command = transport.command
+    is_sure = "$" not in command and (Path(command).is_absolute() or not re.search(r"[/\\]", command))
+    return is_sure and shutil.which(command, path=transport.env.get("PATH")) is None
 
 
 def _switch(options: Options, name: str, *, on: bool) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from contextlib import nullcontext, redirect_stdout
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dragoman.model import CallRequest, Settings, ToolDef
 
 TICK = 0.2
+SHOWN_FAILURES = 3
 DRAIN_SECONDS = 10.0
 """How long Ctrl-C waits for the answers of calls that were sent."""
 BAR = 20
@@ -351,6 +353,8 @@ async def _finish(options: Options, tool: ToolDef, job: _MapJob, work: BulkRun, 
         parts += [f"{report.open:,} open"] if report.open else []
         output.say(f"{report.rows:,} rows: {', '.join(parts)} ({_time(report.seconds)})")
         output.say(f"results: {job.out}")
+    if report.failed:
+        await asyncio.to_thread(_warn_of_failures, work)
     if report.unknown:
         output.warn(
             f"unknown outcome: {rows_text(report.unknown_rows)}. They were sent without a recorded answer; "
@@ -359,6 +363,14 @@ async def _finish(options: Options, tool: ToolDef, job: _MapJob, work: BulkRun, 
     if report.unknown or report.open:
         return Exit.FAILED
     return Exit.TOOL if report.failed else Exit.DONE
+
+
+def _warn_of_failures(work: BulkRun) -> None:
+    """Say why the first rows failed, and how to call them again."""
+    rows = (one for one in work.outcomes() if one is not None and one.status == "failed")
+    for one in islice(rows, SHOWN_FAILURES):
+        output.warn(f"row {one.row}: {output.one_line(one.error)}")
+    output.warn("to send failed rows again: the same command with --repeat-failed")
 
 
 class _AskOnce:

@@ -170,7 +170,7 @@ def tools(
             one.tools = [tool for tool in one.tools if registry.get(tool.name) is not None]
         servers = {name: one for name, one in servers.items() if one.tools}
     if queries:
-        _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
+        _search(options, registry, queries, [one for one in servers.values() if one.source is None])
         raise click.exceptions.Exit(overall_exit(codes))
     export = registry.export(api or "openai") if api or tokens else None
     if export is not None and not tokens:
@@ -291,7 +291,10 @@ def _print_export(options: Options, export: Export) -> None:
 
 
 def _search(
-    options: Options, registry: ToolRegistry | ToolView, queries: Sequence[str], missing: Sequence[str]
+    options: Options,
+    registry: ToolRegistry | ToolView,
+    queries: Sequence[str],
+    missing: Sequence[ServerTools],
 ) -> None:
     from dragoman.tools.search import ToolIndex
 
@@ -306,15 +309,16 @@ def _search(
     found = [tool for hit in hits if (tool := registry.get(hit.name)) is not None]
     if options.json:
         rows = [FoundTool.of(tool, tool=tool.own_name, signature=signature_text(tool)) for tool in found]
-        output.say_json(SearchReport(found=rows, missing=missing))
+        output.say_json(SearchReport(found=rows, missing=[one.spec.name for one in missing]))
         return
     if not found:
         output.say("No matching tool. Try other words.")
     for tool in found:
         _show_tool(tool, schema=False, cost=None)
         click.secho(f"      {output.one_line(tool.server)}", dim=True)
-    for name in missing:
-        output.note(f"{output.one_line(name)}: tools not loaded yet")
+    for one in missing:
+        if one.error is None:  # the others have a warning
+            output.note(f"{output.one_line(one.spec.name)}: tools not loaded yet")
 
 
 def _api_costs(registry: ToolRegistry | ToolView) -> list[ApiCost]:

@@ -31,8 +31,8 @@ SAME = 30.0
 _FAILED = re.compile(r"(\S+): ")
 """Begins the message of a server that failed: its name, then its error."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_SHOWN_ELSEWHERE = frozenset({"call"})
-"""Modules whose warnings the session shows in another way: failed calls."""
+_SHOWN_ELSEWHERE = frozenset({"dragoman.calls"})
+"""Loggers whose warnings the session shows in another way: failed calls."""
 
 
 class Warnings:
@@ -124,7 +124,7 @@ class _ScreenHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # Only one thread may write to the screen; records of others are in the file.
-        if record.module in _SHOWN_ELSEWHERE or threading.get_ident() != self._thread:
+        if record.name in _SHOWN_ELSEWHERE or threading.get_ident() != self._thread:
             return
         text = for_log(mask_text(" ".join(record.getMessage().split())))
         if server := _FAILED.match(text):

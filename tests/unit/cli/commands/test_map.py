@@ -53,6 +53,8 @@ def test_a_table_comes_back_with_results_and_errors(notes: Path, table: Path, tm
     done = dragoman("map", "rows.note", *ARGS, "--out", "out.csv")
     assert done.returncode == 7, done.stderr
     assert "3 rows: 2 ok, 1 failed" in done.stdout
+    assert "row 3: noted fail three\n" in done.stderr
+    assert "--repeat-failed" in done.stderr
     first, _, third = results(tmp_path / "out.csv")
     assert (first["word"], first["outcome"], first["result"]) == ("one", "ok", "noted one")
     assert (third["outcome"], third["result"], third["error"]) == ("failed", "", "noted fail three")
