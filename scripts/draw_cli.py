@@ -132,9 +132,9 @@ def shown() -> dict[str, type[Struct]]:
     for module in modules:
         import_module(module)
     known = {kind.__name__: kind for kind in _subclasses(Struct) if kind.__module__.startswith("dragoman.")}
-    reports = [kind for kind in _subclasses(Report) if kind.__module__.startswith("dragoman.")]
     places = {module: index for index, module in enumerate(modules)}
-    reports.sort(key=lambda kind: places.get(kind.__module__, len(places)))
+    reports = [kind for kind in _subclasses(Report) if kind.__module__ in places]
+    reports.sort(key=lambda kind: places[kind.__module__])
     found: dict[str, type[Struct]] = {}
     left: list[type[Struct]] = list(reports)
     while left:
