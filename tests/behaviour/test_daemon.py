@@ -69,7 +69,8 @@ def stop() -> None:
     pid = status().get("pid", 0)
     done = dragoman_process("daemon", "stop", "--json")
     assert done.returncode == 0, done.stderr
-    wait_gone(pid)
+    if pid:
+        wait_gone(pid)
     bury_daemons()
 
 
