@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sqlite3
-import stat
 import threading
 import time
 from collections import deque
@@ -21,7 +19,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from dragoman.errors import DragomanError
-from dragoman.storage.files import private_folder, state_folder
+from dragoman.storage.files import check_own_file, private_folder, state_folder
 from dragoman.trust.masking import MARGIN, MASK, MAX_DEPTH, excerpt, is_sensitive_name, mask_text
 
 if TYPE_CHECKING:
@@ -390,7 +388,7 @@ def _sound(path: Path, busy_seconds: float, lock: BaseFileLock) -> sqlite3.Conne
 
 
 def _opened(path: Path, busy_seconds: float, lock: BaseFileLock) -> sqlite3.Connection:
-    _check_ours(path)
+    check_own_file(path, use="the call log")
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
     try:
         # Before anything is written; SQLite gives its journals the same mode.
@@ -438,17 +436,6 @@ def _create_schema(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-
-
-def _check_ours(path: Path) -> None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    getuid = getattr(os, "getuid", None)
-    if not stat.S_ISREG(status.st_mode) or (getuid is not None and status.st_uid != getuid()):
-        msg = f"{path} is not used as the call log: it is not a regular file of this user"
-        raise DragomanError(msg, hint="move it away")
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, Literal, TypeVar
 
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.struct import Struct
 
 if TYPE_CHECKING:
@@ -126,6 +126,26 @@ def _move_entries(old: Path, new: Path) -> None:
             entry.rename(target)
     with suppress(OSError):
         old.rmdir()  # fails if something is left
+
+
+def check_own_file(path: Path, *, use: str) -> None:
+    """Check that a file, if it exists, is a regular one of this user.
+
+    Args:
+        path: The file.
+        use: What it is used as, for the error.
+
+    Raises:
+        DragomanError: It is something else.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    getuid = getattr(os, "getuid", None)
+    if not stat.S_ISREG(status.st_mode) or (getuid is not None and status.st_uid != getuid()):
+        msg = f"{path} is not used as {use}: it is not a regular file of this user"
+        raise DragomanError(msg, hint="move it away")
 
 
 def private_folder(folder: Path) -> None:

@@ -17,7 +17,6 @@ import os
 import re
 import secrets
 import sqlite3
-import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from dragoman.errors import ApprovalError, DragomanError
 from dragoman.model import PendingApproval
-from dragoman.storage.files import data_folder, private_folder, user_data_folder
+from dragoman.storage.files import check_own_file, data_folder, private_folder, user_data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -341,7 +340,7 @@ class InboxStore:
         if self._connection is not None:
             return self._connection
         private_folder(self.folder)
-        _check_ours(self.path)
+        check_own_file(self.path, use="the inbox")
         # Before anything is written; SQLite gives its journals the mode of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(
@@ -492,17 +491,6 @@ def _create_schema(connection: sqlite3.Connection, seconds: float) -> None:
                 raise
             time.sleep(0.01)
     connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-
-
-def _check_ours(path: Path) -> None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    getuid = getattr(os, "getuid", None)
-    if not stat.S_ISREG(status.st_mode) or (getuid is not None and status.st_uid != getuid()):
-        msg = f"{path} is not used as the inbox: it is not a regular file of this user"
-        raise DragomanError(msg, hint="move it away")
 
 
 def _unknown(identifier: str) -> ApprovalError:
